@@ -12,7 +12,6 @@ import type { AddressRecord } from './state/address-record.ts';
 import type { Loaded } from './state/persist.ts';
 import type {
   ApiserverAddressRow,
-  EarlierReportRow,
   EndpointRow,
   EndpointStateRow,
   EnforcementFault,
@@ -144,8 +143,6 @@ export interface Tables {
   /** What others took away of what the kernel acknowledged. */
   readonly enforcementFaults: Table<EnforcementFault, never>;
   readonly laggingEndpoints: Table<LaggingEndpointRow, never>;
-  /** What this node said before this start, of what its kernel has: for people and for the report, as `policyStatuses`. */
-  readonly earlierReport: Table<EarlierReportRow, never>;
   /** Told by parts of the agent, written by `kubernetes/`. */
   readonly podEvents: Table<PodEventRow, never>;
   /** Events of the node that came too soon after the last of their reason, until they are told. */
@@ -164,17 +161,11 @@ export interface Naming {
   rulesOf(endpoint: number): Iterable<readonly [PolicyRow, ResolvedRule]>;
 }
 
-export interface RealisedPolicy {
-  /** `cnp/namespace/name`, `knp/namespace/name` or `ccnp/name`; undefined: imported rules, or its name is not known (any more). */
-  readonly policy?: string;
+/** A policy that selects a local endpoint. */
+export interface PolicyInKernel {
   /** The generation that every endpoint which the policy selects has in the kernel; 0 while one of them has none. */
   readonly generation: number;
   readonly endpoints: number;
-  /**
-   * When the kernel had acknowledged this generation on the last of its endpoints: milliseconds since 1970. Endpoints that
-   * come later do not change it.
-   */
-  readonly at: number;
 }
 
 /** One thing that the core looks after. */
@@ -194,10 +185,12 @@ export interface Realised {
   readonly settled: number;
   /** Policy inputs up to here are in the kernel at every endpoint. */
   readonly acknowledged: number;
-  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel, but for what `policies` and `failures` say; undefined: none was read yet. */
+  /** Every change of a ResolvedPolicy up to this resourceVersion is in the kernel, but for `failures`; undefined: none was read yet. */
   readonly policyVersion?: string | undefined;
-  /** Policies that select a local endpoint, and those that have waited long for their PeerSets, by uid. */
-  readonly policies: ReadonlyMap<string, RealisedPolicy>;
+  /** The last such version that changed a policy of an endpoint of this node. */
+  readonly ownVersion?: string | undefined;
+  /** Endpoints of the node, and policies that it has read. */
+  readonly counts: { readonly endpoints: number; readonly policies: number };
   readonly failures: readonly {
     readonly uid: string;
     readonly generation: number;
@@ -298,6 +291,8 @@ export interface Core {
   held(): Held | undefined;
 
   realised(): Realised;
+  /** By uid, what the kernel has of the policies that select a local endpoint. */
+  policiesInKernel(): ReadonlyMap<string, PolicyInKernel>;
   /** Emits after every change of `realised()`. */
   readonly realisedChanges: Observable<Realised>;
   /** What drives the tables into the kernel; none before start(). */

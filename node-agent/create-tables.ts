@@ -91,7 +91,6 @@ export function createTables(db: StateDB): Tables {
     ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
-    earlierReport: db.table({ name: 'earlierReport', key: (row) => row.node }),
     podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),
     heldNodeEvents: db.table({ name: 'heldNodeEvents', key: (row) => row.key }),
     ...kernelTables(db),
@@ -146,7 +145,6 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     kernelReconcilers: _reconcilers,
     enforcementFaults: _faults,
     laggingEndpoints: _lagging,
-    earlierReport: _earlier,
     podEvents: _events,
     heldNodeEvents: _held,
     ...inputs

@@ -39,26 +39,6 @@ export interface PolicyVersionRow {
   readonly version: string;
 }
 
-/** What this node said of a policy before this start. Key: `uid`. */
-export interface EarlierPolicy {
-  readonly policy?: string;
-  readonly generation: number;
-  readonly endpoints: number;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-}
-
-/**
- * The node's report (NodePolicyStatus) as the agent before this one left it: true for as long as nothing of this start is in the kernel.
- * Read only where that may last. Key: `node`.
- */
-export interface EarlierReportRow {
-  readonly node: string;
-  /** By policy uid. */
-  readonly policies: Readonly<Record<string, EarlierPolicy>>;
-  readonly policyVersion?: string;
-}
-
 /** One selector's identities, all slices merged. Key: `hash`. Absent while a slice is missing. */
 export interface PeerSetRow {
   readonly hash: SelectorHash;

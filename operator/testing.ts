@@ -91,5 +91,5 @@ export const report = (name: string, status: Partial<NodePolicyStatus['status']>
   apiVersion: 'weir.dev/v1alpha1',
   kind: 'NodePolicyStatus',
   metadata: { name },
-  status: { policies: {}, failures: [], revision: 1, ...status },
+  status: { revision: 1, counts: { endpoints: 0, policies: 0 }, failures: [], failureCount: 0, ...status },
 });

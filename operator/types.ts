@@ -18,8 +18,7 @@
  *   Who has it keeps it; a pod that is going gives way; of pods that claim one at once none gets it: so neither a stale nor a forged identity
  *   speaks for another pod.
  * - A status is written at most once a second a policy and never when it says nothing new. Programmed is True only when
- *   each live node that hosts a pod of the policy has reported this generation, and no live node reports an earlier one, whatever
- *   it hosts (model/node-progress.ts says for which nodes it waits besides).
+ *   each live node that hosts a pod of the policy has reported this generation (model/node-progress.ts says for which nodes it waits besides).
  * - What a policy suffers from is an Event on it, once for each change of the answer, over a change of leader too.
  * - A namespace has no more identities than its quota, and its policies cost no more than their budget: what goes beyond waits or is refused,
  *   and says so; nobody else pays for it.
@@ -128,12 +127,10 @@ export interface NodeReportRow {
   readonly nodeUid: string | undefined;
   /** Every change of a ResolvedPolicy up to this resourceVersion is in its kernel; undefined: it does not say. */
   readonly policyVersion: string | undefined;
-  /** Generation in the kernel by policy uid. */
-  readonly generations: Readonly<Record<string, number>>;
-  /** The keys of these policies, by uid, as far as the node says them: one that is gone is known by it. */
-  readonly policyKeys: Readonly<Record<string, string>>;
   /** What it could not do, by policy uid. No policy looks at the failures of the others, however many there are. */
   readonly failures: Readonly<Partial<Record<string, readonly ReportedFailure[]>>>;
+  /** Failures that the report does not list. */
+  readonly unlisted: number;
 }
 
 export interface ReportedFailure {

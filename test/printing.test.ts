@@ -84,7 +84,7 @@ const status = (more: Partial<StatusInput>) =>
     endpoints: 1,
     missingServices: [],
     missingNames: NONE_MISSING,
-    reported: () => ({ generation: 1, failures: [] }),
+    reported: () => ({ state: 'reached', failures: [], unlisted: 0 }),
     previous: undefined,
     now: '2026-01-01T00:00:00Z',
     ...more,
@@ -131,9 +131,9 @@ describe.each(HOSTILE_POLICIES)('of a policy, %s', (_, policy) => {
 });
 
 it('what a node says of itself is in conditions and failures as text', () => {
-  const failures = [{ generation: 2, reason: EVIL, message: EVIL.repeat(100) }];
+  const failures = [{ uid: EVIL, generation: 1, reason: EVIL, message: EVIL.repeat(100) }];
   for (const folded of [
-    status({ nodes: [EVIL], reported: () => ({ generation: 2, failures }) }),
+    status({ nodes: [EVIL], reported: () => ({ state: 'reached', failures, unlisted: 0 }) }),
     status({ nodes: [EVIL], down: [EVIL] }),
     status({ lagging: [EVIL] }),
     status({
@@ -238,7 +238,6 @@ describe('the agent', () => {
     });
     core.setRealised({
       revision: 1,
-      policies: new Map(),
       failures: [{ uid: 'a', generation: 1, reason: EVIL, message: EVIL }],
     });
     core.failing = [EVIL];

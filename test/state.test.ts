@@ -57,6 +57,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/work-budget.ts #spent': 'in flight',
   'node-agent/kubernetes/connection.ts #timers': 'handles',
   'node-agent/kubernetes/source.ts #reflectors': 'handles',
+  'node-agent/realised/policy-failures.ts LACKING': 'memo',
   'node-agent/services/health.ts #running': 'handles',
   'operator/kubernetes/attempts.ts #waiting': 'handles',
   'operator/kubernetes/inputs.ts #reflectors': 'handles',

@@ -149,7 +149,6 @@ describe('createMetrics', () => {
     core.importRules([{ endpointSelector: {} }]);
     core.setRealised({
       revision: 1,
-      policies: new Map(),
       failures: [
         { uid: 'u', generation: 1, reason: 'R', message: 'm' },
         { uid: 'u', generation: 2, reason: 'R', message: 'm' },

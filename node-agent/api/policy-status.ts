@@ -1,4 +1,4 @@
-import { COMPILE_PENDING, type RealisedPolicy } from '../core.ts';
+import { COMPILE_PENDING, type PolicyInKernel } from '../core.ts';
 import { IMPORTED } from '../create-tables.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
 import { BadRequestError, HttpError, NotFoundError } from './errors.ts';
@@ -61,10 +61,11 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
     );
   const realised = core.realised();
   const behind = realised.revision < core.policyRevision();
+  const inKernel = core.policiesInKernel();
   const states = [...snapshot.all(core.tables.endpointStates)];
   const statuses = wanted.map((row): PolicyStatusModel => {
     const { uid, kind, namespace, name, generation } = row;
-    const kernel = realised.policies.get(uid);
+    const kernel = inKernel.get(uid);
     const selects = selected(states, uid);
     const failures = realised.failures.filter((failure) => failure.uid === uid);
     const cluster = snapshot.get(core.tables.policyStatuses, uid)?.status;
@@ -105,8 +106,8 @@ function unknownPolicies(kind: PolicyStatusModel['kind'], reason: string, messag
 }
 
 interface Progress {
-  readonly wanted: Pick<RealisedPolicy, 'generation' | 'endpoints'>;
-  readonly kernel: Pick<RealisedPolicy, 'generation' | 'endpoints'> | undefined;
+  readonly wanted: PolicyInKernel;
+  readonly kernel: PolicyInKernel | undefined;
   /** Endpoints may come of which nothing is known yet. */
   readonly moreMayCome: boolean;
 }

@@ -366,16 +366,13 @@ describe('weir', () => {
         },
       });
     });
-    const at = Date.now();
-    const realised = (generation: number, failures: Realised['failures'] = []): void =>
-      core.setRealised({
-        revision: core.policyRevision(),
-        policies: new Map([
-          ['a', { generation: 3, endpoints: 2, at }],
-          ['c', { generation, endpoints: 1, at }],
-        ]),
-        failures,
-      });
+    const realised = (generation: number, failures: Realised['failures'] = []): void => {
+      core.inKernel = new Map([
+        ['a', { generation: 3, endpoints: 2 }],
+        ['c', { generation, endpoints: 1 }],
+      ]);
+      core.setRealised({ revision: core.policyRevision(), failures });
+    };
     try {
       realised(1);
       const pending = await weir(['policy', 'status']);

@@ -490,7 +490,7 @@ describe('what is taken away', () => {
 
   it('until it can be put back, health, readiness and the policy say so', async () => {
     await start();
-    const policy = core.realised().policies.keys().next().value;
+    const policy = core.policiesInKernel().keys().next().value;
     rmSync(join(lab.root, 'links'), { recursive: true });
     // A folder in the place of the link's pin.
     execFileSync('mkdir', ['-p', join(lab.root, 'links', '2-egress')]);

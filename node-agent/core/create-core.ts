@@ -94,7 +94,6 @@ class KernelCore implements Core {
       model: this.#model,
       policyMode: options.policyMode,
       now,
-      wallClock: Date.now,
     });
     this.#imported = new ImportedRules(this.db, this.tables);
     this.files = new StateFiles({
@@ -327,6 +326,10 @@ class KernelCore implements Core {
     return this.#report.read();
   }
 
+  policiesInKernel(): ReturnType<Core['policiesInKernel']> {
+    return this.#side === undefined ? new Map() : this.#report.policies(this.#side);
+  }
+
   setVerbose(on: boolean): void {
     if (this.#removed) return;
     this.#need('change the event level').setVerbose(on);
@@ -488,7 +491,7 @@ class KernelCore implements Core {
     const side = this.#side;
     if (side) {
       this.#awaited.look();
-      if (this.#report.take(side, this.held())) this.realisedChanges.next(this.realised());
+      if (this.#report.take(side)) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();
   }

@@ -879,10 +879,10 @@ describe('removal of this node', () => {
     expect(client.writes.at(-1)?.object).toMatchObject({
       kind: 'NodePolicyStatus',
       metadata: { name: 'n1', annotations: { 'weir.dev/removed': 'stamp' } },
-      status: { policies: {}, failures: [] },
+      status: { counts: { endpoints: 0, policies: 0 }, failures: [] },
     });
     const count = client.writes.length;
-    core.setRealised({ revision: 9, policies: new Map([['u', { generation: 9, endpoints: 1, at: 1 }]]), failures: [] });
+    core.setRealised({ revision: 9, policyVersion: '9' });
     const pod = { namespace: 'default', name: 'p', uid: 'pod-uid' };
     await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
     await settle();

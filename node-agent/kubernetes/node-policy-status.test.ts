@@ -32,20 +32,15 @@ const said = (message: RegExp) =>
 const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
 
 describe('NodePolicyStatusWriter', () => {
-  const realised = (generation: number, revision = generation) => ({
-    revision,
-    policies: new Map([['u', { generation, endpoints: 1, at: 1_000 }]]),
-    failures: [],
-  });
+  /** An edit of a policy that selects an endpoint of the node. */
+  const own = (version: string) => ({ revision: 2, policyVersion: version, ownVersion: version });
+  const other = (version: string, ownVersion: string) => ({ revision: 2, policyVersion: version, ownVersion });
   const versions = () =>
-    client.writes.map(({ object }) => {
-      const { status } = (object ?? {}) as Partial<NodePolicyStatus>;
-      return status?.policyVersion;
-    });
+    client.writes.map(({ object }) => (object as NodePolicyStatus | undefined)?.status.policyVersion);
+  const held = (): NodePolicyStatus => client.held.get('nodepolicystatuses/n1') as NodePolicyStatus;
   function start(intervalMs: number, refreshMs?: number): void {
     const refresh = refreshMs === undefined ? {} : { refreshMs };
-    const common = { core, client, nodeName: 'n1', connection, heldLookMs: 5 };
-    const writer = new NodePolicyStatusWriter({ ...common, intervalMs, ...refresh });
+    const writer = new NodePolicyStatusWriter({ core, client, nodeName: 'n1', connection, intervalMs, ...refresh });
     stops.push(() => writer.stop());
     writer.start();
   }
@@ -61,88 +56,37 @@ describe('NodePolicyStatusWriter', () => {
       apiVersion: 'weir.dev/v1alpha1',
       kind: 'NodePolicyStatus',
       metadata: { name: 'n1', ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'node-uid' }] },
-      status: { policies: {}, failures: [], revision: 1 },
+      status: { counts: { endpoints: 0, policies: 0 }, failures: [], failureCount: 0, revision: 1 },
     });
-  });
-
-  it('says again what it said before where somebody must act first, and nothing before it knows that', async () => {
-    core.db.initialiser(core.tables.policies, 'test');
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows', lasting: false };
-    client.objects.set('nodepolicystatuses', [
-      {
-        apiVersion: 'weir.dev/v1alpha1',
-        kind: 'NodePolicyStatus',
-        metadata: { name: 'n1' },
-        status: {
-          policies: { u: { generation: 3, endpoints: 1, at: 5 } },
-          failures: [],
-          revision: 9,
-          policyVersion: '7',
-        },
-      } as NodePolicyStatus,
-    ]);
-    start(0);
-    await client.written(1);
-    using snapshot = core.db.read();
-    expect([...snapshot.all(core.tables.earlierReport)]).toEqual([
-      { node: 'n1', policies: { u: { generation: 3, endpoints: 1, at: 5 } }, policyVersion: '7' },
-    ]);
-  });
-
-  it('says so, too, where inputs do not come; not what is on its way after an outage', async () => {
-    const done = core.db.initialiser(core.tables.policies, 'test');
-    const had = jest.spyOn(core, 'held');
-    const held = { reason: 'InputsIncomplete', message: 'peerSets', lasting: true } as const;
-    // One answer of three: what was missing has come, and something else has not.
-    let asked = 0;
-    had.mockImplementation(() => {
-      asked += 1;
-      return asked % 3 === 0 ? undefined : held;
-    });
-    start(0);
-    await settle();
-    await eventually(
-      async () => asked,
-      (times) => times > 30,
-    );
-    expect(client.writes).toEqual([]);
-    had.mockImplementation(() => held);
-    await client.written(1);
-    using snapshot = core.db.read();
-    expect([...snapshot.all(core.tables.earlierReport)]).toEqual([{ node: 'n1', policies: {} }]);
-    core.db.write([core.tables.policies], (txn) => done(txn));
   });
 
   it('never repeats itself', async () => {
     start(0);
     await client.written(1);
-    core.setRealised(realised(2));
+    core.setRealised(own('2'));
     await client.written(2);
-    core.setRealised(realised(2, 99));
+    core.setRealised({ ...own('2'), revision: 99 });
     await settle();
-    core.setRealised(realised(3));
+    core.setRealised(own('3'));
     await client.written(3);
-    expect(
-      client.writes.map(
-        ({ object }) =>
-          (object as unknown as { status: { policies: { u?: { generation: number } } } }).status.policies.u?.generation,
-      ),
-    ).toEqual([undefined, 2, 3]);
+    expect(versions()).toEqual([undefined, '2', '3']);
   });
 
-  it('says how far it has read, also where that is all that has changed', async () => {
+  it('is small whatever the number of policies, and lists the first failures by uid', async () => {
+    const failure = (n: number) => ({ uid: `u${n + 1000}`, generation: 1, reason: 'KernelRefused', message: 'E2BIG' });
+    core.setRealised({ ...own('1000000'), counts: { endpoints: 110, policies: 5_000 } });
     start(0);
     await client.written(1);
-    core.setRealised({ ...realised(2), policyVersion: '7' });
+    expect(JSON.stringify(client.writes[0]?.object).length).toBeLessThan(1024);
+    core.setRealised({ ...own('1000001'), failures: Array.from({ length: 70 }, (_, n) => failure(69 - n)) });
     await client.written(2);
-    core.setRealised({ ...realised(2), policyVersion: '7' });
-    await settle();
-    core.setRealised({ ...realised(2), policyVersion: '9' });
-    await client.written(3);
-    expect(versions()).toEqual([undefined, '7', '9']);
+    expect(held().status).toMatchObject({
+      failureCount: 70,
+      failures: Array.from({ length: 50 }, (_, n) => failure(n)),
+    });
   });
 
-  it('holds back what says only how far it has read in a large cluster, and nothing else', async () => {
+  it('holds back what nobody waits for in a large cluster, and nothing else', async () => {
     core.db.write([core.tables.nodes], (txn) => {
       for (let n = 0; n < 200; n += 1) {
         txn.upsert(core.tables.nodes, { name: `node-${n}`, addresses: [], podCidrs: [], kubeApiserver: false });
@@ -150,12 +94,15 @@ describe('NodePolicyStatusWriter', () => {
     });
     start(0);
     await client.written(1);
-    core.setRealised({ ...realised(2), policyVersion: '7' });
+    core.setRealised(own('7'));
     await client.written(2);
-    core.setRealised({ ...realised(2), policyVersion: '9' });
-    core.setRealised({ ...realised(3), policyVersion: '11' });
+    core.setRealised({ ...other('9', '7'), counts: { endpoints: 3, policies: 3 } });
+    core.setRealised(own('11'));
     await client.written(3);
-    expect(versions()).toEqual([undefined, '7', '11']);
+    const failures = [{ uid: 'u', generation: 1, reason: 'KernelRefused', message: 'E2BIG' }];
+    core.setRealised({ ...other('12', '11'), failures });
+    await client.written(4);
+    expect(versions()).toEqual([undefined, '7', '11', '12']);
   });
 
   describe('what is held back in a large cluster', () => {
@@ -168,12 +115,12 @@ describe('NodePolicyStatusWriter', () => {
       jest.spyOn(Math, 'random').mockReturnValue(0.5);
       start(0);
       await client.written(1);
-      core.setRealised({ ...realised(2), policyVersion: '7' });
+      core.setRealised(own('7'));
       await client.written(2);
       // Nothing but the hold-back uses this timer.
       const real = ['Date', 'hrtime', 'nextTick', 'performance', 'queueMicrotask', 'setImmediate'] as const;
       jest.useFakeTimers({ doNotFake: [...real, 'clearImmediate', 'setTimeout', 'clearTimeout'] });
-      core.setRealised({ ...realised(2), policyVersion: '9' });
+      core.setRealised(other('9', '7'));
     });
     afterEach(() => {
       jest.useRealTimers();
@@ -181,89 +128,56 @@ describe('NodePolicyStatusWriter', () => {
     });
 
     it('says at its end what is so by then', async () => {
-      core.setRealised({ ...realised(2), policyVersion: '11' });
+      core.setRealised(other('11', '7'));
       jest.advanceTimersByTime(WAIT_MS);
       await client.written(3);
       expect(versions()).toEqual([undefined, '7', '11']);
-      expect((client.held.get('nodepolicystatuses/n1') as NodePolicyStatus).status.policies.u?.generation).toBe(2);
     });
 
     it('is over when something else is said: what comes then waits its whole time', async () => {
       jest.advanceTimersByTime(WAIT_MS - 1);
-      core.setRealised({ ...realised(3), policyVersion: '11' });
+      core.setRealised(own('11'));
       await client.written(3);
-      core.setRealised({ ...realised(3), policyVersion: '12' });
+      core.setRealised(other('12', '11'));
       jest.advanceTimersByTime(WAIT_MS - 1);
       await settle();
-      core.setRealised({ ...realised(3), policyVersion: '13' });
+      core.setRealised(other('13', '11'));
       jest.advanceTimersByTime(1);
       await client.written(4);
       expect(versions()).toEqual([undefined, '7', '11', '13']);
     });
   });
 
-  it('says only how far it has read in a write of that alone, and all of it where the object is not as it was left', async () => {
+  it('is put right where the object is not as it was left', async () => {
+    core.setRealised(own('7'));
     start(0, 60);
-    core.setRealised({ ...realised(2), policyVersion: '7' });
-    const verbs = (): string[] => client.writes.map(({ verb }) => verb);
-    const held = (): NodePolicyStatus => client.held.get('nodepolicystatuses/n1') as NodePolicyStatus;
-    await eventually(async () => held()?.status.policyVersion === '7', Boolean);
-    const full = client.writes.length;
-    core.setRealised({ ...realised(2), revision: 3, policyVersion: '9' });
-    await eventually(async () => held().status.policyVersion === '9', Boolean);
-    expect(verbs()[full]).toBe('patch');
-    expect(client.writes[full]?.bytes).toBeLessThan(100);
-    expect(held().status).toMatchObject({ policies: { u: { generation: 2 } }, revision: 3 });
-    // A refresh of what is there says as little.
-    await client.written(full + 3);
-    expect(new Set(verbs().slice(full))).toEqual(new Set(['patch']));
-    // Somebody writes into the report, or deletes it.
-    client.held.set('nodepolicystatuses/n1', { ...held(), status: { ...held().status, policies: {} } } as KubeObject);
-    await eventually(async () => held().status.policies.u?.generation === 2, Boolean);
-    client.held.delete('nodepolicystatuses/n1');
-    await eventually(async () => held()?.status.policies.u?.generation === 2, Boolean);
-    core.setRealised({ ...realised(3), policyVersion: '9' });
-    await eventually(async () => held().status.policies.u?.generation === 3, Boolean);
-  });
-
-  it('takes back how far it had read, which an apply leaves there, where that is not known any more', async () => {
-    const held = (): NodePolicyStatus => client.held.get('nodepolicystatuses/n1') as NodePolicyStatus;
-    core.setRealised({ ...realised(2), policyVersion: '7' });
-    start(0);
     await client.written(1);
-    core.setRealised({ ...realised(2), policyVersion: '9' });
-    await eventually(async () => held().status.policyVersion === '9', Boolean);
-    core.setRealised(realised(3));
-    await eventually(async () => held().status.policies.u?.generation === 3, Boolean);
-    await client.written(4);
-    expect(held().status).toEqual({
-      policies: { u: { generation: 3, endpoints: 1, at: 1_000 } },
-      failures: [],
-      revision: 3,
-    });
+    client.held.set('nodepolicystatuses/n1', {
+      ...held(),
+      status: { ...held().status, policyVersion: '6' },
+    } as KubeObject);
+    await eventually(async () => held().status.policyVersion === '7', Boolean);
+    client.held.delete('nodepolicystatuses/n1');
+    await eventually(async () => held()?.status.policyVersion === '7', Boolean);
   });
 
-  it.each([undefined, '7'])(
-    'is written again after a while, for the Node that there is then: the former one may have taken it along (read up to %s)',
-    async (policyVersion) => {
-      core.setRealised({ ...realised(2), policyVersion });
-      start(0, 50);
-      await client.written(1);
-      client.nodeUid = 'another-node-uid';
-      const owners = await eventually(
-        async () => client.held.get('nodepolicystatuses/n1')?.metadata.ownerReferences as readonly { uid: string }[],
-        ([owner]) => owner?.uid === 'another-node-uid',
-      );
-      expect(owners).toEqual([{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'another-node-uid' }]);
-    },
-  );
+  it('is written again after a while, for the Node that there is then: the former one may have taken it along', async () => {
+    start(0, 50);
+    await client.written(1);
+    client.nodeUid = 'another-node-uid';
+    const owners = await eventually(
+      async () => held()?.metadata.ownerReferences as readonly { uid: string }[],
+      ([owner]) => owner?.uid === 'another-node-uid',
+    );
+    expect(owners).toEqual([{ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'another-node-uid' }]);
+  });
 
   it('writes the first change at once and folds what follows within the interval', async () => {
     start(200);
     await client.written(1);
-    for (let generation = 2; generation <= 9; generation++) core.setRealised(realised(generation));
+    for (let version = 2; version <= 9; version++) core.setRealised(own(String(version)));
     await client.written(2);
-    expect(client.writes[1]?.object).toMatchObject({ status: { policies: { u: { generation: 9 } } } });
+    expect(client.writes[1]?.object).toMatchObject({ status: { policyVersion: '9' } });
   });
 
   it('tries again when the API server fails, and says so once', async () => {
@@ -294,7 +208,7 @@ describe('NodePolicyStatusWriter', () => {
     process.off('unhandledRejection', note);
     expect(unhandled).toEqual([]);
     expect(client.writes).toMatchObject([
-      { object: { metadata: { annotations: { 'weir.dev/removed': 'stamp' } }, status: { policies: {} } } },
+      { object: { metadata: { annotations: { 'weir.dev/removed': 'stamp' } }, status: { failures: [] } } },
     ]);
   });
 });

@@ -106,11 +106,7 @@ afterEach(async () => {
 /** Something to write for each writer; what was written before differs from it. */
 async function change(generation: number): Promise<void> {
   problem = `problem ${generation}`;
-  core.setRealised({
-    revision: generation,
-    policies: new Map([['u', { generation, endpoints: 1, at: 1_000 }]]),
-    failures: [],
-  });
+  core.setRealised({ revision: generation, policyVersion: String(generation) });
   core.db.write([core.tables.podEvents], (txn) =>
     txn.upsert(core.tables.podEvents, {
       key: 'event',

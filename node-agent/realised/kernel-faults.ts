@@ -3,7 +3,7 @@ import { faultAt } from '../datapath/index.ts';
 import type { InUse, Model } from '../derive/index.ts';
 import { InterfaceGoneError } from '../errors.ts';
 import type { IpcacheRow } from '../tables.ts';
-import type { Fault, Generations } from './policy-failures.ts';
+import { type Fault, type Generations, leftOver } from './policy-failures.ts';
 import {
   type Acknowledgements,
   type RealisedSources,
@@ -21,7 +21,7 @@ export function* kernelFaults(model: Model, sources: RealisedSources): Generator
   yield* broken(model, sources);
 }
 
-function* refused(model: Model, { writer }: Acknowledgements): Generator<Fault> {
+function* refused(model: Model, { writer, endpoints }: Acknowledgements): Generator<Fault> {
   const failing = refusedEndpoints(writer);
   const slots = refusedSlots(writer);
   if (failing.size + slots.size === 0) return;
@@ -29,7 +29,9 @@ function* refused(model: Model, { writer }: Acknowledgements): Generator<Fault> 
     // An endpoint that cannot have its slot says so, but not why.
     const error = slots.get(slot) ?? failing.get(id);
     if (error === undefined || error instanceof InterfaceGoneError) continue;
-    yield { of: policies, reason: 'KernelRefused', message: `endpoint ${id}: ${error.message}` };
+    const fault = { reason: 'KernelRefused', message: `endpoint ${id}: ${error.message}` };
+    yield { ...fault, of: policies };
+    yield { ...fault, of: leftOver(policies, endpoints.held(id)?.policies ?? NONE) };
   }
 }
 

@@ -9,6 +9,8 @@ export function generationsOf(policies: Iterable<Pick<PolicyRow, 'uid' | 'genera
   return Object.fromEntries(Array.from(policies, ({ uid, generation }) => [uid, generation]));
 }
 
+const NONE: Generations = {};
+
 /** Key: all of it. */
 export type PolicyFailure = Realised['failures'][number];
 
@@ -40,6 +42,29 @@ export function failuresOf(faults: Iterable<Fault>): PolicyFailure[] {
   return Array.from(first.values(), ({ failure, count }) =>
     count === 1 ? failure : { ...failure, message: `${failure.message} (and ${count - 1} more)` },
   );
+}
+
+type Lacking = WeakMap<Generations, WeakMap<Generations, Generations>>;
+
+/** By what is wanted and what is held, neither of which changes: both are the same objects from round to round. */
+const LACKING: Lacking = new WeakMap();
+
+/** Policies of which the one has another generation than the other: the wanted one, or, where none is wanted, the held one. */
+export function lacking(wanted: Generations, held: Generations): Generations {
+  if (wanted === held) return NONE;
+  const known = LACKING.get(wanted) ?? new WeakMap<Generations, Generations>();
+  LACKING.set(wanted, known);
+  const before = known.get(held);
+  if (before !== undefined) return before;
+  const lacks = { ...leftOver(wanted, held) };
+  for (const [uid, generation] of Object.entries(wanted)) if (held[uid] !== generation) lacks[uid] = generation;
+  known.set(held, lacks);
+  return lacks;
+}
+
+/** Policies that are held and not wanted any more. */
+export function leftOver(wanted: Generations, held: Generations): Record<string, number> {
+  return Object.fromEntries(Object.entries(held).filter(([uid]) => wanted[uid] === undefined));
 }
 
 export function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {

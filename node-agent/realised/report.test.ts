@@ -26,7 +26,7 @@ function node(policyMode: 'default' | 'never' = 'default'): {
   const world = new World({ policyMode });
   let now = 0;
   const { db, tables, model } = world;
-  const report = new RealisedReport({ db, tables, model, policyMode, now: () => now, wallClock: () => now });
+  const report = new RealisedReport({ db, tables, model, policyMode, now: () => now });
   world.namespace();
   world.identity(256, 'a');
   world.identity(257, 'b');
@@ -183,8 +183,10 @@ describe('endpoints of one identity', () => {
     if (second !== undefined) held.set(2, { ...second, policies: { ...second.policies, p: 2 } });
     held.delete(3);
     const says = (more: Partial<RealisedSources>): unknown => {
-      report.take({ ...SOURCES, endpoints: { held: (id) => held.get(id) }, ...more });
-      const { policies, failures } = report.read();
+      const sources = { ...SOURCES, endpoints: { held: (id: number) => held.get(id) }, ...more };
+      report.take(sources);
+      const policies = report.policies(sources);
+      const { failures } = report.read();
       return {
         policies: Array.from(policies, ([uid, { generation, endpoints }]) => `${uid} ${generation} at ${endpoints}`),
         failures: failures.map(({ uid, reason, message }) => `${uid} ${reason}: ${message}`),
@@ -310,7 +312,6 @@ describe('a policy whose PeerSet does not come', () => {
       model,
       policyMode: 'default',
       now: () => now,
-      wallClock: () => now,
     });
     const said = async (atMs: number, version: string, broken?: Error): Promise<readonly unknown[]> => {
       now = atMs;
@@ -319,8 +320,8 @@ describe('a policy whose PeerSet does not come', () => {
       db.write([tables.policyVersions], (txn) => txn.upsert(tables.policyVersions, { revision, version }));
       await world.plan();
       report.take({ ...SOURCES, sync: { reached: revision, broken } });
-      const { policyVersion, policies } = report.read();
-      return [policyVersion, Array.from(policies, ([uid, { generation, endpoints }]) => [uid, generation, endpoints])];
+      const { policyVersion, failures } = report.read();
+      return [policyVersion, failures.map(({ uid, generation, reason }) => `${uid} ${generation} ${reason}`)];
     };
     world.peerSet('a', [256]);
     world.policy('old', 1, [rule('a', undefined, 7)]);
@@ -329,18 +330,14 @@ describe('a policy whose PeerSet does not come', () => {
     world.policy('new', 1, [rule('c', undefined, 7)]);
     expect(await said(0, '12')).toEqual(['10', []]);
     expect(await said(4_999, '12')).toEqual(['10', []]);
-    // Others are in the kernel. Of these two the node says what it has instead.
-    const waiting = [
-      ['new', 0, 0],
-      ['old', 1, 0],
-    ];
+    const waiting = ['new 1 PeerSetMissing', 'old 2 PeerSetMissing'];
     expect(await said(5_000, '12')).toEqual(['12', waiting]);
     world.policy('other', 4, [rule('a', undefined, 7)]);
     expect(await said(5_001, '13')).toEqual(['13', waiting]);
     world.peerSet('b', [257]);
     world.peerSet('c', [258]);
     // They have come, but not to the kernel.
-    expect(await said(5_002, '14', new Error('full'))).toEqual(['13', waiting]);
+    expect(await said(5_002, '14', new Error('full'))).toEqual(['13', []]);
     expect(await said(5_003, '14')).toEqual(['14', []]);
   });
 });
@@ -382,7 +379,7 @@ it('what somebody took away of an endpoint fails its policies; where none can be
 it('a policy is not said of an endpoint that was found enforced and has nothing compiled yet, as it waits for its turn', async () => {
   const world = new World({ work: 0 });
   const { db, tables, model } = world;
-  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0, wallClock: () => 0 });
+  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0 });
   const enforced = { ingress: true, egress: false };
   const endpoint = { id: 3, ifindex: 103, ipv4: '10.0.0.3', identity: 259, slot: 5, revision: 3, enforced };
   model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
@@ -402,9 +399,10 @@ it('a policy is not said of an endpoint that was found enforced and has nothing 
   world.policy('v3', 1, [{ ...rule('v3', undefined, 3), ports: [{ protocol: 'TCP', from: 9, to: 5 }] }]);
   const said = async (): Promise<unknown> => {
     await world.plan();
-    report.take({ ...SOURCES, endpoints: { held: (id) => world.states.get(id) } });
-    const { policies, failures } = report.read();
-    return [policies.get('all')?.generation, failures.map(({ reason }) => reason)];
+    const sources = { ...SOURCES, endpoints: { held: (id: number) => world.states.get(id) } };
+    report.take(sources);
+    const { failures } = report.read();
+    return [report.policies(sources).get('all')?.generation, failures.map(({ reason }) => reason)];
   };
   expect(await said()).toEqual([1, ['CompileFailed', 'CompileFailed']]);
   world.policy('all', 2, [rule('a', undefined, 8)]);
@@ -417,7 +415,7 @@ it('a policy is not said of an endpoint that was found enforced and has nothing 
 it('a policy of which an endpoint waits for its turn has the generation that all have; others are acknowledged', async () => {
   const world = new World({ work: 0 });
   const { db, tables, model } = world;
-  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0, wallClock: () => 0 });
+  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0 });
   world.namespace();
   for (const [at, version] of ['v1', 'v2', 'v3'].entries()) {
     const id = at + 1;
@@ -435,28 +433,35 @@ it('a policy of which an endpoint waits for its turn has the generation that all
     const held = new Map(world.states);
     using snapshot = db.read();
     const reached = snapshot.revision(tables.policies);
-    report.take({ ...SOURCES, sync: { reached, broken: undefined }, endpoints: { held: (id) => held.get(id) } });
-    const { policies, failures, acknowledged, revision } = report.read();
-    const counts = Array.from(policies, ([uid, { generation, endpoints }]) => `${uid} ${generation} at ${endpoints}`);
-    return { again, counts, failures, behind: revision - acknowledged > 0 };
+    const version = String(reached);
+    db.write([tables.policyVersions], (txn) => txn.upsert(tables.policyVersions, { revision: reached, version }));
+    const sync = { reached, broken: undefined };
+    const sources = { ...SOURCES, sync, endpoints: { held: (id: number) => held.get(id) } };
+    report.take(sources);
+    const { failures, acknowledged, revision, policyVersion } = report.read();
+    const counts = Array.from(
+      report.policies(sources),
+      ([uid, { generation, endpoints }]) => `${uid} ${generation} at ${endpoints}`,
+    );
+    return { again, counts, failures, behind: revision - acknowledged > 0, lags: policyVersion !== version };
   };
   while ((await world.plan()).again);
   await said();
   world.policy('all', 1, [rule('a', undefined, 9)]);
   world.policy('v1', 2, [rule('v1', undefined, 7)]);
   world.policy('v3', 2, [rule('v3', undefined, 8)]);
-  const rest = { failures: [], again: true, behind: true };
+  const rest = { failures: [], again: true, behind: true, lags: true };
   expect(await said()).toEqual({ ...rest, counts: ['all 0 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 1 at 1'] });
   expect(await said()).toEqual({ ...rest, counts: ['all 0 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 1 at 1'] });
   const all = ['all 1 at 3', 'v1 2 at 1', 'v2 1 at 1', 'v3 2 at 1'];
-  expect(await said()).toEqual({ failures: [], again: false, behind: false, counts: all });
+  expect(await said()).toEqual({ failures: [], again: false, behind: false, lags: false, counts: all });
 });
 
 it('a policy of which an endpoint has waited for its turn for 5 s says so once, in the same words, until none does any more', async () => {
   const world = new World({ work: 0 });
   const { db, tables, model } = world;
   let now = 0;
-  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => now, wallClock: () => now });
+  const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => now });
   world.namespace();
   const ids = [1, 2, 3, 4, 5];
   for (const id of ids) {

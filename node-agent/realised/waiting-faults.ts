@@ -2,7 +2,7 @@ import type { StateDB, Table } from '@weir/statedb';
 import { COMPILE_PENDING } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { Model } from '../derive/index.ts';
-import type { Fault, Generations } from './policy-failures.ts';
+import { type Fault, type Generations, lacking } from './policy-failures.ts';
 import type { Acknowledgements } from './sources.ts';
 
 /** How long an endpoint may wait for its turn until its policies say so, in milliseconds: most wait for the next plan only. */
@@ -12,8 +12,6 @@ const MESSAGE =
   "endpoints wait for their turn, as there is more to compile for their namespace's endpoints than one plan takes; until then what was enforced " +
   'before stays, nothing passes where nothing was, and peers that are new may be denied';
 const NONE: Generations = {};
-/** Policies that wait are named up to so many. */
-const MOST_NAMED = 1000;
 
 /** An endpoint whose policies are to be compiled by a later plan. Key: `id`. */
 interface WaitingEndpoint {
@@ -42,21 +40,18 @@ export class WaitingFaults {
     });
   }
 
-  /** One fault for the policies of which such an endpoint lacks the generation in force: so many that are named first, as a report is one object. */
+  /** One fault for the policies of which such an endpoint lacks the generation in force. */
   settle({ endpoints }: Pick<Acknowledgements, 'endpoints'>): Fault[] {
-    const of: Record<string, number> = {};
-    let left = MOST_NAMED;
+    const different = new Set<Generations>();
     for (const id of this.#lasting()) {
       const wanted = this.#options.model.policiesOf(id);
       const lacks = lacking(wanted, endpoints.held(id)?.policies ?? NONE);
       // Where none is lacking, all are in force but for peers that are new.
-      for (const [uid, generation] of lacks.length > 0 ? lacks : Object.entries(wanted)) {
-        if (left === 0) break;
-        if (of[uid] === undefined) left -= 1;
-        of[uid] = generation;
-      }
+      different.add(Object.keys(lacks).length > 0 ? lacks : wanted);
     }
-    return left === MOST_NAMED ? [] : [{ of, reason: COMPILE_PENDING, message: MESSAGE }];
+    return different.size === 0
+      ? []
+      : [{ of: Object.assign({}, ...different), reason: COMPILE_PENDING, message: MESSAGE }];
   }
 
   /** Endpoints that have waited for long. */
@@ -71,24 +66,4 @@ export class WaitingFaults {
       return Array.from(txn.all(this.#table)).flatMap(({ id, since }) => (at - since >= WAITING_AFTER_MS ? [id] : []));
     });
   }
-}
-
-type Lacking = readonly (readonly [uid: string, generation: number])[];
-
-/** By what is wanted and what is held, neither of which changes: both are the same objects from round to round. */
-const LACKING = new WeakMap<Generations, WeakMap<Generations, Lacking>>();
-
-/** The first policies of which the one has another generation than the other. */
-function lacking(wanted: Generations, held: Generations): Lacking {
-  const known = LACKING.get(wanted) ?? new WeakMap<Generations, Lacking>();
-  LACKING.set(wanted, known);
-  const before = known.get(held);
-  if (before !== undefined) return before;
-  const found: (readonly [string, number])[] = [];
-  for (const [uid, generation] of Object.entries(wanted)) {
-    if (found.length === MOST_NAMED) break;
-    if (held[uid] !== generation) found.push([uid, generation]);
-  }
-  known.set(held, found);
-  return found;
 }

@@ -3,7 +3,7 @@
  */
 import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
-import type { Core, ImportedRule, Logger, Naming, Realised, Tables, Verification } from '../core.ts';
+import type { Core, ImportedRule, Logger, Naming, PolicyInKernel, Realised, Tables, Verification } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
 import { UnknownMapError } from '../errors.ts';
 import type { FlowEvent } from '../flows/types.ts';
@@ -59,7 +59,13 @@ export class FakeCore implements Core {
   failing: readonly string[] = [];
   started = false;
   #revision = 1;
-  #realised: Realised = { revision: 1, settled: 1, acknowledged: 1, policies: new Map(), failures: [] };
+  #realised: Realised = {
+    revision: 1,
+    settled: 1,
+    acknowledged: 1,
+    counts: { endpoints: 0, policies: 0 },
+    failures: [],
+  };
   #rules: ImportedRule[] = [];
 
   /** Default: tables of its own. */
@@ -207,10 +213,15 @@ export class FakeCore implements Core {
   realised(): Realised {
     return this.#realised;
   }
+  inKernel = new Map<string, PolicyInKernel>();
+  policiesInKernel(): ReturnType<Core['policiesInKernel']> {
+    return this.inKernel;
+  }
   /** `settled` and `acknowledged`: by default, as far as `revision`. */
-  setRealised(realised: Omit<Realised, 'settled' | 'acknowledged'> & Partial<Realised>): void {
+  setRealised(realised: Pick<Realised, 'revision'> & Partial<Realised>): void {
     const { revision } = realised;
-    this.#realised = { settled: revision, acknowledged: revision, ...realised };
+    const counts = { counts: { endpoints: 0, policies: 0 }, failures: [] };
+    this.#realised = { settled: revision, acknowledged: revision, ...counts, ...realised };
     this.realisedChanges.next(this.#realised);
   }
 

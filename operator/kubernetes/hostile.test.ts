@@ -50,7 +50,6 @@ const GIVEN = ['metadata.name', 'metadata.namespace', 'metadata', 'kind', 'apiVe
 const PORTS = [{ name: 'web', containerPort: 80, protocol: 'TCP' }];
 const TENANTS_POD = pod('tenant/p', { app: 'a' }, { ip: '10.0.0.2', node: 'n1', ports: PORTS });
 const FAILURES = [{ uid: 'victim', generation: 1, reason: 'KernelRefused', message: 'x' }];
-const POLICIES = { victim: { policy: 'cnp/victim/p', generation: 1, endpoints: 1, at: 1 } };
 
 interface Sample {
   readonly kind: string;
@@ -105,7 +104,7 @@ const SAMPLES: readonly Sample[] = [
   {
     kind: 'NodePolicyStatus',
     object: {
-      ...report('n2', { policies: POLICIES, failures: FAILURES, policyVersion: '7' }),
+      ...report('n2', { failures: FAILURES, policyVersion: '7' }),
       metadata: { name: 'n2', ownerReferences: [{ kind: 'Node', uid: 'n2' }] },
     } as NodePolicyStatus,
     put: (model, object: NodePolicyStatus) => model.setReport(nodeReportRow(object)),
@@ -147,7 +146,7 @@ function world(): TestModel {
   });
   const own = { ...named.metadata, uid: 'named', generation: 1 };
   model.setPolicy(policyRow({ ...named, metadata: own }, 'CiliumNetworkPolicy'));
-  model.setReport(nodeReportRow(report('n1', { policies: POLICIES })));
+  model.setReport(nodeReportRow(report('n1', { policyVersion: '1' })));
   model.flush();
   return model;
 }
@@ -187,28 +186,20 @@ it('a failure whose policy, reason or message is missing says nothing', () => {
   expect(nodeReportRow(report('n1', { failures })).failures).toEqual({ victim: FAILURES });
 });
 
-it('a report of more policies or failures than a node can have is refused by name', () => {
-  const policies = (count: number): NodePolicyStatus['status']['policies'] =>
-    Object.fromEntries(
-      Array.from({ length: count }, (_, n) => [`u${n}`, { policy: 'cnp/a/b', generation: 1, endpoints: 1 }]),
-    );
-  const failures = (count: number): typeof FAILURES =>
-    Array.from({ length: count }, (_, n) => ({
-      uid: `u${n}`,
-      generation: 1,
-      reason: 'KernelRefused',
-      message: 'full',
-    }));
-  const row = nodeReportRow(report('n1', { policies: policies(20_000), failures: failures(20_000) }));
-  expect([row.generations, row.policyKeys, row.failures].map((said) => Object.keys(said).length)).toEqual([
-    20_000, 20_000, 20_000,
-  ]);
-  expect(() => nodeReportRow(report('n1', { policies: policies(20_001) }))).toThrow(
-    /^status\.policies .* 20001 entries/,
-  );
-  expect(() => nodeReportRow(report('n1', { failures: failures(20_001) }))).toThrow(
-    /^status\.failures .* 20001 entries/,
-  );
+it.each([
+  [50, undefined, 50, 0],
+  [50, 70, 50, 20],
+  [60, 1, 50, 10],
+  [3, 'many', 3, 0],
+])('of %i failures of a report, which says %s, %i count', (listed, failureCount, counted, unlisted) => {
+  const failures = Array.from({ length: listed }, (_, n) => ({
+    uid: `u${n}`,
+    generation: 1,
+    reason: 'KernelRefused',
+    message: 'full',
+  }));
+  const row = nodeReportRow(report('n1', { failures, failureCount: failureCount as number }));
+  expect([Object.keys(row.failures).length, row.unlisted]).toEqual([counted, unlisted]);
 });
 
 /** What the operator writes, and another hand changed since: it is adopted at the next start, or is overwritten. */

@@ -4,7 +4,7 @@ import {
   type KubeNode,
   type KubeObject,
   MIRROR_POD_ANNOTATION,
-  MOST_REPORTED,
+  MOST_REPORTED_FAILURES,
   type Namespace,
   type NodePolicyStatus,
   nodeAddresses,
@@ -181,44 +181,24 @@ export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): Re
 }
 
 /**
- * A node can leave out, or make up, whatever it likes: what says nothing counts as not said.
- * @throws RangeError when it says more than a node can have: the CRD refuses that, unless it is of an earlier version
+ * A node can leave out, or make up, whatever it likes: what says nothing counts as not said. Of more failures than a report has room for the rest
+ * counts as unlisted.
  */
 export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
-  const { policies, failures, policyVersion }: Partial<NodePolicyStatus['status']> = object.status ?? {};
-  const said: Readonly<Record<string, unknown>> = isMap(policies) ? policies : {};
-  const uids = boundedReport('policies', Object.keys(said));
-  const generations: Record<string, number> = Object.create(null) as Record<string, number>;
-  const policyKeys: Record<string, string> = Object.create(null) as Record<string, string>;
-  for (const uid of uids) {
-    const policy = said[uid];
-    if (!isMap(policy)) continue;
-    if (Number.isInteger(policy.generation)) generations[uid] = policy.generation as number;
-    const key = textOf(policy.policy);
-    if (key !== undefined) policyKeys[uid] = key;
-  }
+  const { failures, failureCount, policyVersion }: Partial<NodePolicyStatus['status']> = object.status ?? {};
   const owners = objectsIn(
     object.metadata.ownerReferences as readonly { readonly kind?: string; readonly uid?: string }[],
   );
+  const found = objectsIn(failures).filter(isFailure);
+  const listed = found.slice(0, MOST_REPORTED_FAILURES);
+  const count = Number.isSafeInteger(failureCount) ? Math.max(failureCount ?? 0, found.length) : found.length;
   return {
     node: object.metadata.name,
     nodeUid: textOf(owners.find((owner) => owner.kind === 'Node')?.uid),
     policyVersion: textOf(policyVersion),
-    generations,
-    policyKeys,
-    failures: Object.groupBy(boundedReport('failures', objectsIn(failures)).filter(isFailure), ({ uid }) => uid),
+    failures: Object.groupBy(listed, ({ uid }) => uid),
+    unlisted: count - listed.length,
   };
-}
-
-function boundedReport<T>(what: string, list: readonly T[]): readonly T[] {
-  if (list.length <= MOST_REPORTED) return list;
-  throw new RangeError(
-    `status.${what} of this node's report has ${list.length} entries, and may have ${MOST_REPORTED}`,
-  );
-}
-
-function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function isFailure(failure: Partial<ReportedFailure>): failure is ReportedFailure {

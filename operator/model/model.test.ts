@@ -139,13 +139,14 @@ describe('model', () => {
     };
     model.setPolicy(at(1));
     expect(programmed()).toBe('False/Progressing/1');
-    model.setReport(nodeReportRow(report('n1', { policies: { u: { generation: 1, endpoints: 1 } } })));
+    model.handOut(1);
+    model.setReport(nodeReportRow(report('n1', { policyVersion: '1' })));
     expect(programmed()).toBe('True/Programmed/1');
     model.setPolicy(at(2));
     expect(programmed()).toBe('False/Progressing/2');
     model.setNode(nodeRow(node('n1', 'Unknown')));
     expect(programmed()).toBe('False/Progressing/2');
-    model.handOut(1);
+    model.handOut(2);
     expect(programmed()).toBe('True/NoMatchingEndpoints/2');
   });
 });

@@ -217,6 +217,7 @@ export class Model {
     if (set === undefined) return;
     const { before, after } = set;
     this.#replacePolicy(txn, row, before, after);
+    this.#statuses.changed(txn, known, after);
     if (known === undefined && txn.has(this.#keptKinds, row.kind)) this.#statuses.found(txn, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
     if (!after.waits) this.#sets.forgetEvaluated(txn, row.key);
@@ -251,11 +252,11 @@ export class Model {
   }
 
   setReport(txn: WriteTxn, row: NodeReportRow): void {
-    this.#statuses.setReport(txn, row);
+    this.#statuses.setReport(txn, row.node, row);
   }
 
   deleteReport(txn: WriteTxn, node: string): void {
-    this.#statuses.deleteReport(txn, node);
+    this.#statuses.setReport(txn, node, undefined);
   }
 
   /** The API holds another status of this policy than the one that was written: the next round sees to it. */

@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import type { NodePolicyStatus, PolicyStatus } from '@weir/kube';
 import fc from 'fast-check';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../kubernetes/rows.ts';
+import { resolvedName } from '../names.ts';
 import { cnp, namespace, node, pod, report } from '../testing.ts';
 import { TestModel } from './testing/test-model.ts';
 
@@ -37,12 +38,17 @@ class World {
     this.#model.setPolicy(
       policyRow({ ...object, metadata: { ...object.metadata, uid: 'u', generation } }, 'CiliumNetworkPolicy'),
     );
+    // Its version is its generation.
+    const name = resolvedName('CiliumNetworkPolicy', 'a', 'web');
+    this.#model.setResolvedVersion({ name, uid: 'u', generation, version: String(generation) });
   }
 
   report(name: string, generation: number, failure?: string): void {
     const failures: NodePolicyStatus['status']['failures'] =
       failure === undefined ? [] : [{ uid: 'u', generation, reason: 'MapFull', message: failure }];
-    this.#model.setReport(nodeReportRow(report(name, { policies: { u: { generation, endpoints: 1 } }, failures })));
+    this.#model.setReport(
+      nodeReportRow(report(name, { ...(generation === 0 ? {} : { policyVersion: String(generation) }), failures })),
+    );
   }
 
   flush(): void {

@@ -2,7 +2,7 @@
  * The statuses of all policies: folded when what they depend on changed, shown at most once an interval each.
  *
  * Guarantees: the first change after a while is shown at once, every later one when the interval since the last write is
- * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure. Namespaces take turns.
+ * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
@@ -10,20 +10,11 @@ import type { Reader, WriteTxn } from '@weir/statedb';
 import { show, type Tables } from '../tables.ts';
 import type { NodeReportRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
-import { NodeProgress, type ProgressSources, type ReportChange } from './node-progress.ts';
+import { NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
-import { ReportTurns } from './report-turns.ts';
 import { foldStatus } from './status.ts';
-import {
-  type CountedReport,
-  due,
-  dueInMs,
-  type ReportTurn,
-  type StatusMark,
-  type StatusTables,
-} from './status-tables.ts';
-import { StatusTurns } from './status-turns.ts';
+import { due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
 import { type Stopwatch, timeShare } from './time-share.ts';
 
 export interface StatusSources extends ProgressSources {
@@ -50,8 +41,6 @@ export class StatusBoard {
   readonly #options: StatusBoardOptions;
   readonly #events: EventBook;
   readonly #progress: NodeProgress;
-  readonly #reports: ReportTurns;
-  readonly #turns: StatusTurns;
 
   constructor(sources: StatusSources, tables: BoardTables, options: StatusBoardOptions) {
     this.#sources = sources;
@@ -59,8 +48,6 @@ export class StatusBoard {
     this.#options = options;
     this.#events = new EventBook(tables);
     this.#progress = new NodeProgress(sources, tables);
-    this.#reports = new ReportTurns(tables.reportTurns, options);
-    this.#turns = new StatusTurns(tables);
   }
 
   /** Takes over what the API holds of a policy. */
@@ -75,6 +62,11 @@ export class StatusBoard {
     }
   }
 
+  /** The policy has come, or has another generation. */
+  changed(txn: WriteTxn, before: PolicyEntry | undefined, after: PolicyEntry): void {
+    this.#progress.changed(txn, before, after);
+  }
+
   /** The policy was there before this leader. */
   found(txn: WriteTxn, entry: PolicyEntry): void {
     this.#progress.found(txn, entry);
@@ -82,7 +74,7 @@ export class StatusBoard {
 
   /** What the policy's status depends on may have changed. */
   mark(txn: WriteTxn, key: string): void {
-    this.#turns.put(txn, key, false);
+    this.#put(txn, key, false);
   }
 
   /** The same, for who knows the policy by its uid. */
@@ -93,7 +85,7 @@ export class StatusBoard {
 
   /** The API holds another status than the one that was written. */
   touch(txn: WriteTxn, key: string): void {
-    if (this.#sources.policies.get(txn, key) !== undefined) this.#turns.put(txn, key, true);
+    if (this.#sources.policies.get(txn, key) !== undefined) this.#put(txn, key, true);
   }
 
   /** The API has taken a status just now: a write that was retried is one too. */
@@ -106,22 +98,18 @@ export class StatusBoard {
   /** The node has come, changed or gone. */
   nodeChanged(txn: WriteTxn, name: string): void {
     for (const key of this.#progress.nodeChanged(txn, name)) this.mark(txn, key);
-    if (!txn.has(this.#tables.countedReports, name)) this.#reports.forget(txn, name);
   }
 
-  /** The node has reported: that is counted in a flush. */
-  setReport(txn: WriteTxn, row: NodeReportRow): void {
-    this.#reports.put(txn, row);
-  }
-
-  /** The same of its deletion. */
-  deleteReport(txn: WriteTxn, node: string): void {
-    this.#reports.remove(txn, node);
+  /** The node has reported; undefined: its report is gone. */
+  setReport(txn: WriteTxn, node: string, row: NodeReportRow | undefined): void {
+    // Every node reports, and a fold may look at every node: of a status that is held back, reports wait until it is due.
+    for (const key of this.#progress.count(txn, node, row))
+      if (txn.get(this.#tables.statusMarks, key)?.dueAt === undefined) this.mark(txn, key);
   }
 
   /** There was no time for some changes in the last flush. */
   more(reader: Reader): boolean {
-    return !this.#turns.isEmpty(reader) || this.#reports.dueInMs(reader) === 0 || this.#progress.hasGone(reader);
+    return this.#next(reader) !== undefined;
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
@@ -132,41 +120,27 @@ export class StatusBoard {
   /** Milliseconds until a status that was held back is due; undefined: none was. */
   dueInMs(reader: Reader): number | undefined {
     const { now, intervalMs } = this.#options;
-    const statuses = dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
-    const reports = this.#reports.dueInMs(reader);
-    return statuses === undefined || reports === undefined ? (statuses ?? reports) : Math.min(statuses, reports);
+    return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
   }
 
-  /**
-   * Counts reports, and puts what is to be shown now into the desired tables; of the reports and the statuses, as many as there is time for.
-   * While a node's first report waits no status is shown, which it may belie: another leader may have shown the right one.
-   */
+  /** Puts what is to be shown now into the desired tables: as many statuses as there is time for. */
   flush(txn: WriteTxn): void {
-    this.#countReports(txn);
-    if (!this.#reports.hasFirst(txn)) this.#showStatuses(txn);
+    this.#showStatuses(txn);
     this.#events.tellDue(txn, this.#options.now());
   }
 
-  #countReports(txn: WriteTxn): void {
-    const hasTime = timeShare(this.#options.stopwatch);
-    for (const turn of this.#reports.take(txn)) {
-      this.#countReport(txn, turn);
-      if (!hasTime()) return;
-    }
-    while (this.#progress.forgetNext(txn) && hasTime());
+  /** The status is folded after those that wait; one that waits keeps its place. `touched`: it is to be written again though it were the same. */
+  #put(txn: WriteTxn, key: string, touched: boolean): void {
+    const { statusMarks } = this.#tables;
+    const there = txn.get(statusMarks, key);
+    if (there?.turn !== undefined && (there.touched || !touched)) return;
+    const turn = there?.turn ?? txn.revision(statusMarks);
+    txn.upsert(statusMarks, { key, turn, dueAt: there?.dueAt, touched: touched || there?.touched === true });
   }
 
-  #countReport(txn: WriteTxn, { node, word, lost, waiting, gone }: ReportTurn): void {
-    let counted: CountedReport | undefined;
-    const count = (change: ReportChange): void => {
-      this.#reportChanged(txn, change);
-      counted = change.after;
-    };
-    if (word !== undefined) count(this.#progress.reportSaid(txn, word));
-    if (lost) count(this.#progress.reportLost(txn, node));
-    if (waiting !== undefined) count(this.#progress.reportSaid(txn, waiting));
-    if (gone) count(this.#progress.reportLost(txn, node));
-    if (counted === undefined) this.#reports.forget(txn, node);
+  #next(reader: Reader): StatusMark | undefined {
+    const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
+    return first;
   }
 
   #showStatuses(txn: WriteTxn): void {
@@ -177,14 +151,16 @@ export class StatusBoard {
     const hasTime = timeShare(this.#options.stopwatch);
     // What is not at its end goes on in the next flush.
     const later: StatusMark[] = [];
-    for (let mark = this.#turns.next(txn); mark !== undefined; mark = hasTime() ? this.#turns.next(txn) : undefined) {
+    for (let mark = this.#next(txn); mark !== undefined; mark = hasTime() ? this.#next(txn) : undefined) {
       const row = this.#row(txn, mark.key, seconds);
       if (row === undefined) this.#drop(txn, mark.key);
-      else if (row === UNFINISHED) later.push(this.#turns.hold(txn, mark));
-      else this.#show(txn, mark, row, now);
+      else if (row === UNFINISHED) {
+        txn.upsert(statusMarks, { ...mark, turn: undefined });
+        later.push(mark);
+      } else this.#show(txn, mark, row, now);
       if (this.#sources.portNames.isStale(txn, mark.key)) later.push({ ...mark, touched: false });
     }
-    for (const { key, touched } of later) this.#turns.put(txn, key, touched);
+    for (const { key, touched } of later) this.#put(txn, key, touched);
   }
 
   #drop(txn: WriteTxn, key: string): void {
@@ -197,7 +173,7 @@ export class StatusBoard {
     this.#sources.portNames.forget(txn, key);
   }
 
-  #show(txn: WriteTxn, { namespace, touched }: StatusMark, row: StatusRow, now: number): void {
+  #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
     const { statusMarks, shownStatuses, statuses } = this.#tables;
     const { key, uid, status } = row;
     const shown = txn.get(shownStatuses, key);
@@ -210,7 +186,7 @@ export class StatusBoard {
       if (shown.shownAt > now) txn.upsert(shownStatuses, { ...shown, shownAt: now });
       const dueAt = Math.min(shown.shownAt, now) + this.#options.intervalMs;
       if (dueAt > now) {
-        txn.upsert(statusMarks, { key, namespace, turn: undefined, dueAt, touched });
+        txn.upsert(statusMarks, { key, turn: undefined, dueAt, touched });
         return;
       }
     }
@@ -223,13 +199,8 @@ export class StatusBoard {
     const { policies, portNames } = this.#sources;
     const entry = policies.get(txn, key);
     if (entry === undefined) return undefined;
-    const goesOn = portNames.isSearching(txn, key);
     const missingNames = portNames.missing(txn, key, entry.resolved?.rules ?? []);
-    if (missingNames === undefined) {
-      // Nodes whose pods may be gone before the search is at its end are noted.
-      if (!goesOn) this.#progress.of(txn, entry);
-      return UNFINISHED;
-    }
+    if (missingNames === undefined) return UNFINISHED;
     const { kind, namespace, name, uid, generation } = entry.row;
     const { live, ...awaited } = this.#progress.of(txn, entry);
     const shown = txn.get(this.#tables.shownStatuses, key);
@@ -247,20 +218,5 @@ export class StatusBoard {
       now,
     });
     return { key, kind, ...(namespace === undefined ? {} : { namespace }), name, uid, status };
-  }
-
-  /** Every node reports, and a fold may look at every node: of a status that is held back, reports wait until it is due. */
-  #reportChanged(txn: WriteTxn, change: ReportChange): void {
-    for (const key of this.#progress.reportChanged(txn, change)) {
-      const heldBack = txn.get(this.#tables.statusMarks, key)?.dueAt !== undefined;
-      if (!heldBack || this.#silenced(txn, key, change)) this.mark(txn, key);
-    }
-  }
-
-  /** The node says nothing of the policy any more: a fold notes whether it hosts a selected pod, which may go before the status is due. */
-  #silenced(reader: Reader, key: string, { before, after }: ReportChange): boolean {
-    const uid = this.#sources.policies.get(reader, key)?.row.uid ?? '';
-    const said = (report: CountedReport | undefined): boolean => report?.generations[uid] !== undefined;
-    return said(before) && (!said(after) || before?.nodeUid !== after?.nodeUid);
   }
 }

@@ -1,8 +1,15 @@
 import { describe, expect, it } from '@jest/globals';
 import { NONE_MISSING } from './name-search.ts';
+import type { Reported } from './node-progress.ts';
 import { foldStatus, type StatusInput } from './status.ts';
 
-const quiet = { generation: 3, failures: [] };
+const quiet: Reported = { state: 'reached', failures: [], unlisted: 0 };
+const failure = (reason: string, message = 'why'): Reported['failures'][number] => ({
+  uid: 'u',
+  generation: 3,
+  reason,
+  message,
+});
 const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   generation: 3,
   problems: [],
@@ -39,20 +46,21 @@ describe('foldStatus', () => {
     expect('failures' in status).toBe(false);
   });
 
-  it('one node is behind, or says nothing', () => {
-    for (const generation of [2, undefined]) {
-      const status = foldStatus(input({ reported: (node) => (node === 'n2' ? { generation, failures: [] } : quiet) }));
-      expect(conditions(status)).toMatchObject({ Programmed: 'False Progressing', Ready: 'False Progressing' });
-      expect(status.conditions[2]?.message).toContain('1 of 2 nodes');
-      expect(status.summary.nodes).toBe('1/2');
-    }
+  it.each([
+    [{ ...quiet, state: 'behind' }, 'n2.'],
+    [{ ...quiet, state: 'silent' }, 'n2 (has reported none).'],
+    [{ ...quiet, unlisted: 7 }, 'n2 (has 7 failures more than it reports).'],
+  ] as const)('one node may not have the generation: %j', (of, told) => {
+    const status = foldStatus(input({ reported: (node) => (node === 'n2' ? of : quiet) }));
+    expect(conditions(status)).toMatchObject({ Programmed: 'False Progressing', Ready: 'False Progressing' });
+    expect(status.conditions[2]?.message).toBe(`1 of 2 nodes do not enforce generation 3 yet: ${told}`);
+    expect(status.summary.nodes).toBe('1/2');
   });
 
-  it('failures of this generation count, at most five are shown, sorted', () => {
+  it('of failures, at most five are shown, sorted', () => {
     const nodes = ['n7', 'n6', 'n5', 'n4', 'n3', 'n2', 'n1'];
-    const failure = (generation: number) => ({ generation, reason: 'VerifierRejected', message: 'too complex' });
     const status = foldStatus(
-      input({ nodes, reported: () => ({ generation: 2, failures: [failure(2), failure(3)] }) }),
+      input({ nodes, reported: () => ({ ...quiet, failures: [failure('VerifierRejected')] }) }),
     );
     expect(conditions(status)).toMatchObject({ Programmed: 'False NodeFailed', Ready: 'False NodeFailed' });
     expect(status.failureCount).toBe(7);
@@ -60,11 +68,8 @@ describe('foldStatus', () => {
   });
 
   it('pods that another plugin connected are a reason of their own, unless something else fails too', () => {
-    const failure = (reason: string) => ({ generation: 3, reason, message: 'pod a/b' });
-    const of = (reason: string) => ({ generation: undefined, failures: [failure(reason)] });
-    const status = foldStatus(
-      input({ reported: (node) => (node === 'n2' ? of('PodNotConnected') : { generation: 3, failures: [] }) }),
-    );
+    const of = (reason: string): Reported => ({ ...quiet, failures: [failure(reason, 'pod a/b')] });
+    const status = foldStatus(input({ reported: (node) => (node === 'n2' ? of('PodNotConnected') : quiet) }));
     expect(conditions(status)).toMatchObject({ Programmed: 'False PodNotConnected', Ready: 'False PodNotConnected' });
     expect(status.conditions[2]?.message).toBe('n2: PodNotConnected: pod a/b');
     const both = foldStatus(input({ reported: (node) => of(node === 'n2' ? 'PodNotConnected' : 'KernelRefused') }));
@@ -72,8 +77,7 @@ describe('foldStatus', () => {
   });
 
   it('pods that wait for their turn are progress with its reason, unless something fails too', () => {
-    const failure = (reason: string) => ({ generation: 3, reason, message: 'why' });
-    const of = (...reasons: string[]) => ({ generation: 2, failures: reasons.map(failure) });
+    const of = (...reasons: string[]): Reported => ({ ...quiet, failures: reasons.map((reason) => failure(reason)) });
     const waiting = foldStatus(input({ reported: (node) => (node === 'n2' ? of('CompilePending') : quiet) }));
     expect(conditions(waiting)).toMatchObject({ Programmed: 'False Progressing', Ready: 'False Progressing' });
     expect(waiting.conditions[2]?.message).toBe('n2: CompilePending: why');
@@ -105,7 +109,7 @@ describe('foldStatus', () => {
       { code: 'InvalidSpec', path: 'spec.egress[0]', message: 'second' },
       { code: 'UnsupportedField', path: 'spec.x', message: 'third' },
     ] as const;
-    const older = foldStatus(input({ generation: 4, problems, reported: () => ({ generation: 4, failures: [] }) }));
+    const older = foldStatus(input({ generation: 4, problems, reported: () => ({ ...quiet, state: 'behind' }) }));
     expect(conditions(older)).toEqual({
       Valid: 'False InvalidSpec',
       ResolvedRefs: 'Unknown Invalid',
@@ -163,7 +167,14 @@ describe('foldStatus', () => {
 
   it('the transition time moves only when a status flips', () => {
     const first = foldStatus(input());
-    const second = foldStatus(input({ generation: 4, previous: first, now: '2026-01-02T00:00:00Z' }));
+    const second = foldStatus(
+      input({
+        generation: 4,
+        reported: () => ({ ...quiet, state: 'behind' }),
+        previous: first,
+        now: '2026-01-02T00:00:00Z',
+      }),
+    );
     const times = Object.fromEntries(second.conditions.map((c) => [c.type, c.lastTransitionTime]));
     expect(times).toEqual({
       Valid: '2026-01-01T00:00:00Z',
@@ -197,7 +208,7 @@ describe('foldStatus', () => {
 
   it('says of what has not been read that it waits, and what stays in force', () => {
     const [valid, refs, programmed, ready] = foldStatus(
-      input({ waits: true, generation: 4, enforcedGeneration: 3 }),
+      input({ waits: true, reported: () => ({ ...quiet, state: 'behind' }), generation: 4, enforcedGeneration: 3 }),
     ).conditions;
     expect(valid).toMatchObject({ status: 'Unknown', reason: 'Waiting' });
     expect(valid?.message).toMatch(/^Generation 4 waits for its turn to be read, .*: generation 3 stays enforced\.$/);

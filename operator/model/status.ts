@@ -4,6 +4,7 @@ import { compareText } from '@weir/labels';
 import type { PolicyProblem, ServiceRef } from '@weir/policy';
 import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
 import type { MissingName, MissingNames } from './name-search.ts';
+import type { Reported } from './node-progress.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
@@ -28,13 +29,13 @@ export interface StatusInput {
   readonly enforcedGeneration: number | undefined;
   /** Rule elements in the ResolvedPolicy. */
   readonly rules: number;
-  /** Live nodes that host selected pods, or enforce something earlier. */
+  /** Live nodes that host selected pods. */
   readonly nodes: readonly string[];
   /** The same of nodes that are down: they keep what they had, and nobody waits for them. */
   readonly down: readonly string[];
   /** The API server holds this generation for the nodes to read. */
   readonly written: boolean;
-  /** Live nodes that have not caught up with this generation, and may enforce an earlier one or are asked because `nodes` is empty. */
+  /** Other live nodes that have not caught up with this generation, and may enforce an earlier one. */
   readonly lagging: readonly string[];
   /** Selected pods that have an address. */
   readonly endpoints: number;
@@ -42,15 +43,7 @@ export interface StatusInput {
   readonly missingNames: MissingNames;
   /** References that no Service fulfils. */
   readonly missingServices: readonly ServiceRef[];
-  /** What a node reports of this policy. */
-  readonly reported: (node: string) => {
-    readonly generation: number | undefined;
-    /** It still enforces the policy that had this name before. */
-    readonly replaced?: boolean;
-    /** Its report was deleted, and this is what it said last. */
-    readonly lost?: boolean;
-    readonly failures: readonly { readonly generation: number; readonly reason: string; readonly message: string }[];
-  };
+  readonly reported: (node: string) => Reported;
   readonly previous: PolicyStatus | undefined;
   /** RFC 3339, for conditions whose status flips. */
   readonly now: string;
@@ -63,10 +56,9 @@ type NodeFailure = { readonly node: string; readonly reason: string; readonly me
 
 export function foldStatus(input: StatusInput): PolicyStatus {
   const refused = input.problems.find(({ code }) => code === 'InvalidSpec' || code === 'BudgetExceeded')?.code;
-  // A node may be ahead for a moment: what it has then is at least this generation.
   const behind = input.nodes.filter((node) => {
-    const { generation = -1, replaced = false } = input.reported(node);
-    return replaced || generation < input.generation;
+    const { state, failures: of, unlisted } = input.reported(node);
+    return state !== 'reached' || of.length + unlisted > 0;
   });
   const failures = refused === undefined ? failuresOf(input) : [];
 
@@ -90,7 +82,9 @@ export function foldStatus(input: StatusInput): PolicyStatus {
     observedGeneration: input.generation,
     summary: {
       nodes:
-        refused === undefined ? `${input.nodes.length - behind.length}/${waitedFor(input)}` : `0/${input.nodes.length}`,
+        refused === undefined
+          ? `${input.nodes.length - behind.length}/${input.nodes.length + input.lagging.length}`
+          : `0/${input.nodes.length}`,
       endpoints: input.endpoints,
       rules: input.rules,
     },
@@ -242,10 +236,9 @@ function progress(
   }
   if (behind.length > 0) {
     const named = behind.map((node) => {
-      const { generation: has, replaced, lost } = input.reported(node);
-      if (replaced === true) return `${node} (still enforces the policy that had this name before)`;
-      if (lost === true && has !== undefined) return `${node} (had ${has} when its report was deleted)`;
-      return has === undefined || has === 0 ? `${node} (has reported none)` : `${node} (has ${has})`;
+      const { state, unlisted } = input.reported(node);
+      if (state === 'silent') return `${node} (has reported none)`;
+      return state === 'reached' ? `${node} (has ${unlisted} failures more than it reports)` : node;
     });
     return {
       status: 'False',
@@ -279,17 +272,11 @@ function progress(
   };
 }
 
-/** How many nodes must have this generation before it counts as programmed. */
-function waitedFor({ nodes, lagging }: StatusInput): number {
-  return new Set([...nodes, ...lagging]).size;
-}
-
 function failuresOf(input: StatusInput): NodeFailure[] {
   return [...input.nodes].sort(compareText).flatMap((node) =>
     input
       .reported(node)
-      .failures.filter((failure) => failure.generation === input.generation)
-      .map(({ reason, message }) => ({
+      .failures.map(({ reason, message }) => ({
         node: oneLine(node),
         reason: oneLine(reason, LONGEST_REASON),
         message: oneLine(message),

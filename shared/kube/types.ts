@@ -143,41 +143,36 @@ export interface CiliumEndpoint extends KubeObject {
   };
 }
 
-/** One policy on one node. */
-export interface NodePolicy {
-  /** `cnp/namespace/name`, `knp/namespace/name` or `ccnp/name`. Absent: imported rules, or an agent of an earlier version. */
-  readonly policy?: string;
-  readonly generation: number;
-  readonly endpoints: number;
-  /** Milliseconds since the epoch, by the node's clock: when the node's kernel had this generation. */
-  readonly at?: number;
-}
+/** Failures that one NodePolicyStatus lists. */
+export const MOST_REPORTED_FAILURES = 50;
 
-/**
- * Policies that one NodePolicyStatus may name, and failures. Real ones, of which each takes 110 bytes at least, are no more than 14,000 in an
- * object that etcd takes: what is more a node has made up, to keep the operator busy.
- */
-export const MOST_REPORTED = 20_000;
+export interface NodeCounts {
+  /** Endpoints of the node. */
+  readonly endpoints: number;
+  /** Policies that the node has read. */
+  readonly policies: number;
+}
 
 /** weir.dev/v1alpha1 NodePolicyStatus, cluster; name = node name; written by that node's agent, at most once a second. */
 export interface NodePolicyStatus extends KubeObject {
   readonly status: {
-    /** Policies that select an endpoint of this node, by policy uid. */
-    readonly policies: Readonly<Record<string, NodePolicy>>;
-    /** What this node could not do. `generation` is the one that failed. */
+    /**
+     * The resourceVersion up to which every change of a ResolvedPolicy is in the node's kernel, but for failures. Absent: the node enforces
+     * nothing any more.
+     */
+    readonly policyVersion?: string;
+    /** The agent's policy revision when this was written. */
+    readonly revision: number;
+    readonly counts: NodeCounts;
+    /** What this node could not do, by uid of the policy, in order; the first of them. `generation` is the one that failed. */
     readonly failures: readonly {
       readonly uid: string;
       readonly generation: number;
       readonly reason: string;
       readonly message: string;
     }[];
-    /** The agent's policy revision when this was written. */
-    readonly revision: number;
-    /**
-     * The resourceVersion up to which every change of a ResolvedPolicy is in the node's kernel. Absent: the agent does not
-     * say it (an earlier version of it), or it enforces nothing any more.
-     */
-    readonly policyVersion?: string;
+    /** How many failures there are. */
+    readonly failureCount: number;
   };
 }
 

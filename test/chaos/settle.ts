@@ -21,7 +21,7 @@ interface Item {
   readonly metadata: { readonly name: string; readonly uid: string; readonly generation?: number };
   readonly status?: {
     readonly conditions?: readonly Condition[];
-    readonly policies?: Readonly<Record<string, number>>;
+    readonly counts?: { readonly policies: number };
     readonly phase?: string;
   };
   readonly spec?: { readonly source?: { readonly uid?: string } };
@@ -118,8 +118,10 @@ async function policies(stage: Stage): Promise<readonly string[]> {
   for (const { metadata, spec } of resolved)
     if (!wanted.has(spec?.source?.uid)) left.push(`ResolvedPolicy ${metadata.name} is left of a deleted policy`);
   for (const { metadata, status } of reports)
-    for (const uid of Object.keys(status?.policies ?? {}))
-      if (!wanted.has(uid)) left.push(`${metadata.name} still enforces policy ${uid}, which is deleted`);
+    if (status?.counts?.policies !== resolved.length + IMPORTED.length)
+      left.push(
+        `${metadata.name} has read ${status?.counts?.policies} policies, not ${resolved.length + IMPORTED.length}`,
+      );
   return left;
 }
 

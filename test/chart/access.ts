@@ -103,11 +103,7 @@ function agent(): Access[] {
       'events on pods: an address that two have, a hostPort that nobody maps; on its node: enforcement that somebody removed',
     ),
     of('ciliumendpoints.cilium.io', ['create', 'patch', 'delete'], "its own objects: its node's pods as enforced"),
-    of(
-      'nodepolicystatuses.weir.dev',
-      ['create', 'get', 'patch'],
-      'its own object: what its kernel has; what it said before a restart, where it cannot know more',
-    ),
+    of('nodepolicystatuses.weir.dev', ['create', 'patch'], 'its own object: what its kernel has'),
     of('daemonsets.apps', WATCH, 'whether Weir is being uninstalled', {
       namespace: 'release',
       names: ['weir-agent'],

@@ -80,10 +80,10 @@ describe('a node whose agent hangs', () => {
     try {
       await cluster.apply(policy('opened', id('app2'), [id('app3')]));
       // Node 2 has it: nobody but the node that hangs is left.
-      const seen = await answersOf('opened', (list) => list.at(-1)?.message.startsWith('1 of 2 nodes') === true);
+      const seen = await answersOf('opened', (list) => list.at(-1)?.message.startsWith('All nodes with') === true);
       expect(seen.map(({ status }) => status)).not.toContain('True');
       expect(seen.at(-1)).toMatchObject({ status: 'False', reason: 'Progressing' });
-      expect(seen.at(-1)?.message).toContain('node-1 (has 1)');
+      expect(seen.at(-1)?.message).toContain('not caught up with generation 2 yet: node-1.');
       expect(await cluster.probe('app3', 'app1')).toBe('reached');
     } finally {
       thaw();
@@ -93,45 +93,39 @@ describe('a node whose agent hangs', () => {
     expect(await programmed('opened')).toMatchObject({ reason: 'Programmed', observedGeneration: 2 });
   });
 
-  it('holds back what no pod is selected by, and what took the name of a policy that it still enforces', async () => {
-    await cluster.apply(policy('named', id('app1'), [id('app3')]));
-    await cluster.programmed('cnp/named');
+  it('holds back what no pod is selected by', async () => {
     freeze();
     try {
       await cluster.apply(policy('nobody', id('none'), [id('app3')]));
-      await cluster.kubectl(['delete', 'cnp', 'named']);
-      await cluster.apply(policy('named', id('app2'), [id('app3')]));
       const nobody = await answersOf('nobody', (list) => (list.at(-1)?.message ?? '').includes('node-1'));
       expect(nobody.map(({ status }) => status)).not.toContain('True');
-      const named = await answersOf('named', (list) => list.at(-1)?.message.startsWith('1 of 2 nodes') === true);
-      expect(named.map(({ status }) => status)).not.toContain('True');
-      expect(named.at(-1)?.message).toContain('node-1');
     } finally {
       thaw();
     }
-    await cluster.programmed('cnp/nobody', 'cnp/named');
+    await cluster.programmed('cnp/nobody');
     expect(await programmed('nobody')).toMatchObject({ reason: 'NoMatchingEndpoints' });
   });
 
   it('holds a policy back also where somebody has deleted the report', async () => {
-    await cluster.apply(policy('moved', id('app1'), [id('app3')]));
-    await cluster.programmed('cnp/moved');
+    await cluster.apply(policy('edited', id('app1'), [id('app3')]));
+    await cluster.programmed('cnp/edited');
     freeze();
     try {
       await cluster.kubectl(['delete', 'nodepolicystatus', 'node-1']);
-      await cluster.apply(policy('moved', id('app2'), [id('app3')]));
-      const seen = await answersOf('moved', (list) => list.at(-1)?.message.startsWith('1 of 2 nodes') === true);
+      await cluster.apply(policy('edited', id('app1'), [id('app2')]));
+      const seen = await answersOf('edited', (list) => list.at(-1)?.message.includes('reported none') === true);
       expect(seen.map(({ status }) => status)).not.toContain('True');
-      expect(seen.at(-1)?.message).toContain('node-1 (had 1 when its report was deleted)');
+      expect(seen.at(-1)?.message).toBe('1 of 1 nodes do not enforce generation 2 yet: node-1 (has reported none).');
       expect(await cluster.probe('app3', 'app1')).toBe('reached');
     } finally {
       thaw();
     }
-    await cluster.programmed('cnp/moved');
+    await cluster.programmed('cnp/edited');
     expect(await cluster.probe('app3', 'app1')).toBe('dropped');
+    await cluster.kubectl(['delete', 'cnp', 'edited']);
   });
 
-  it('says why an edit is not in force where nobody knows which rules were imported, and shows what the kernel has', async () => {
+  it('holds an edit back where nobody knows which rules were imported, and shows what the kernel has', async () => {
     const node = cluster.node(1);
     await cluster.apply(policy('edited', id('app1'), [id('app3')]));
     await cluster.programmed('cnp/edited');
@@ -146,19 +140,11 @@ describe('a node whose agent hangs', () => {
     );
     expect(agent.running).toBe(true);
     expect(list.stdout).toMatch(/ enforced +open +[1-9]\d* .* restoring +default\/app1 /);
-    const before = await eventually(
-      () => node.weir(['policy', 'status', 'cnp/default/edited']),
-      ({ stdout }) => stdout.includes('Programmed'),
-    );
-    expect(before.stdout).toMatch(/ edited +1 +1 +1 +Programmed/);
     expect(await programmed('edited')).toMatchObject({ status: 'True' });
     await cluster.apply(policy('edited', id('app1'), [id('app2')]));
-    const seen = await answersOf('edited', (all) => all.at(-1)?.reason === 'NodeFailed');
-    expect(seen.at(-1)).toMatchObject({ status: 'False', reason: 'NodeFailed' });
-    expect(seen.at(-1)?.message).toMatch(
-      /node-1: ImportedRulesUnknown: which rules were imported .*weir policy import/,
-    );
-    expect((await node.weir(['policy', 'status', 'cnp/default/edited'])).stdout).toMatch(/ edited +2 +1 +1 +Failing/);
+    const seen = await answersOf('edited', (all) => all.at(-1)?.message.includes('node-1') === true);
+    expect(seen.at(-1)).toMatchObject({ status: 'False', reason: 'Progressing' });
+    expect((await node.weir(['policy', 'status'])).stdout).toMatch(/ImportedRulesUnknown.*weir policy import/s);
     expect(await cluster.probe('app3', 'app1')).toBe('reached');
     expect((await node.weir(['policy', 'delete', '--all'])).code).toBe(0);
     await cluster.programmed('cnp/edited');
@@ -186,14 +172,9 @@ describe('a node whose agent hangs', () => {
       );
       expect((await node.weir(['status'])).stdout).toMatch(/peerSets.*1 address unknown/);
       await relabel('app3');
-      const failed = await eventually(
-        () => programmed('lasting'),
-        ({ status }) => status === 'False',
-      );
-      expect(failed).toMatchObject({ reason: 'NodeFailed', observedGeneration: 1 });
-      expect(failed.message).toMatch(/node-1: InputsIncomplete: what was enforced .* waited for peerSets/);
-      expect((await node.weir(['policy', 'status', 'cnp/default/lasting'])).stdout).toMatch(
-        / lasting +1 +1 +1 +Failing/,
+      await cluster.apply(policy('lasting', id('app1'), [id('app3'), id('app2')]));
+      expect(await answersOf('lasting', (all) => all.at(-1)?.message.includes('node-1') === true)).not.toContainEqual(
+        expect.objectContaining({ status: 'True' }),
       );
     } finally {
       mend();

@@ -36,14 +36,7 @@ const BIG: Readonly<Record<string, (...sizes: readonly number[]) => string>> = {
   '"«ports by name»"': (count = 1) => times(count, (at) => ({ port: `p${at}`, protocol: 'TCP' })),
   '"«addresses»"': (count = 1) => times(count, (at) => ({ type: 'ExternalIP', address: cidr(at).replace('/32', '') })),
   '"«reports»"': (count = 1) =>
-    JSON.stringify(
-      Object.fromEntries(
-        Array.from({ length: count }, (_, at) => [
-          `uid-${at}`,
-          { policy: `cnp/nobody/p${at}`, generation: 1, endpoints: 1, at: 0 },
-        ]),
-      ),
-    ),
+    times(count, (at) => ({ uid: `uid-${at}`, generation: 1, reason: 'KernelRefused', message: 'full' })),
   '"«long key»"': () => `"${'k'.repeat(BYTES)}"`,
 };
 

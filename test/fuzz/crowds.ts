@@ -114,7 +114,7 @@ const NODES_OWN = {
     of('node', 'Node', '', { status: { addresses: `«addresses ${part(size, 500)}»`, conditions: [] } }),
   ],
   'its report': (size) => [
-    of('node', 'NodePolicyStatus', '', { status: { policies: `«reports ${part(size, 1_000)}»`, revision: 1 } }),
+    of('node', 'NodePolicyStatus', '', { status: { failures: `«reports ${part(size, 1_000)}»`, revision: 1 } }),
   ],
 } satisfies Readonly<Record<string, Crowd>>;
 

@@ -124,11 +124,9 @@ const workload = {
 const report = {
   metadata: { ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: TAKEN, uid: `§Node/${TAKEN}§` }] },
   status: {
-    policies: {
-      '§CiliumNetworkPolicy/victim/web§': { policy: 'cnp/victim/web', generation: 99, endpoints: 3, at: 0 },
-      '§CiliumNetworkPolicy/victim/held§': { policy: 'cnp/victim/held', generation: 1, endpoints: 1, at: 0 },
-    },
+    counts: { endpoints: 4, policies: 7 },
     failures: [{ uid: '§CiliumNetworkPolicy/calm/app§', generation: 1, reason: 'KernelRefused', message: 'x' }],
+    failureCount: 60,
     revision: 7,
     policyVersion: '999999',
   },

@@ -5,7 +5,6 @@ import type { FencingClient, KubeClient, KubePatcher } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
 import { canonicalPrefix } from '@weir/net';
 import { type Direction, MOST_ROWS } from '@weir/policy';
-import type { RealisedPolicy } from '../../node-agent/core.ts';
 import { inputTables, tableKey } from '../../node-agent/create-tables.ts';
 import { rowsByClass } from '../../node-agent/derive/index.ts';
 import { classAt } from '../../node-agent/derive/testing/class-at.ts';
@@ -19,6 +18,7 @@ import { policyKey } from '../../operator/names.ts';
 /** Milliseconds between looks for changed inputs. */
 const LOOK_MS = 10;
 const TCP = 6;
+const WITHHELD = { reason: 'KernelRefused', message: 'full' };
 
 /** A pod that CNI has connected on this node. */
 export interface Connected {
@@ -202,17 +202,12 @@ export class FuzzNode {
       txn.deleteAll(tables.endpointStates);
       for (const state of states.values()) txn.upsert(tables.endpointStates, state);
     });
-    const policies = new Map<string, RealisedPolicy>();
     using told = db.read();
-    const versions = [...told.all(tables.policyVersions)];
-    for (const state of states.values())
-      for (const [uid, generation] of Object.entries(state.policies)) {
-        const row = told.get(tables.policies, uid);
-        if (row === undefined || this.#options.withheld.has(keyOf(row))) continue;
-        const { endpoints = 0 } = policies.get(uid) ?? {};
-        policies.set(uid, { policy: keyOf(row), generation, endpoints: endpoints + 1, at: 0 });
-      }
-    this.#core.setRealised({ revision: 1, policyVersion: versions.at(-1)?.version, policies, failures: [] });
+    const version = [...told.all(tables.policyVersions)].at(-1)?.version;
+    const failures = [...told.all(tables.policies)].flatMap((row) =>
+      this.#options.withheld.has(keyOf(row)) ? [{ ...WITHHELD, uid: row.uid, generation: row.generation }] : [],
+    );
+    this.#core.setRealised({ revision: 1, policyVersion: version, ownVersion: version, failures });
   }
 
   #policiesOf({ policies }: EndpointStateRow): string[] {

@@ -172,7 +172,13 @@ export const GROUND: readonly Made[] = [
     kind: 'NodePolicyStatus',
     metadata: { name: TAKEN },
     // It has read everything that will ever be there.
-    status: { policies: {}, failures: [], revision: 1, policyVersion: '1000000000' },
+    status: {
+      counts: { endpoints: 0, policies: 0 },
+      failures: [],
+      failureCount: 0,
+      revision: 1,
+      policyVersion: '1000000000',
+    },
   }),
 ];
 

@@ -1,6 +1,6 @@
 /** What an operator keeps depends on what the API server has, not on how much has happened there. */
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
-import { ApiError, type CiliumPolicyObject, type NodePolicyStatus, type Pod, resources } from '@weir/kube';
+import { ApiError, type CiliumPolicyObject, type Pod, resources } from '@weir/kube';
 import type { Operator } from '../../operator/operator.ts';
 import { cnp, knp, namespace, node, pod, report } from '../../operator/testing.ts';
 import { Random } from '../chaos/random.ts';
@@ -127,14 +127,15 @@ class Story {
   }
 
   async #report(): Promise<void> {
-    const { items } = await world.client.list<CiliumPolicyObject>(resources.CiliumNetworkPolicy);
-    const policies = items.map(({ metadata }) => [
-      metadata.uid,
-      { generation: metadata.generation, endpoints: 1, at: 1 },
-    ]);
+    const { items, resourceVersion } = await world.client.list<CiliumPolicyObject>(resources.CiliumNetworkPolicy);
+    const failures = items.map(({ metadata: { uid = '', generation = 0 } }) => ({
+      ...{ uid, generation },
+      ...{ reason: 'KernelRefused', message: 'full' },
+    }));
     const said = report(this.#random.pick(['n1', 'n2']), {
-      policies: Object.fromEntries(policies),
-    }) as NodePolicyStatus;
+      policyVersion: resourceVersion,
+      failures: this.#random.pick([[], failures.slice(0, 50)]),
+    });
     await world.client.apply(resources.NodePolicyStatus, said, { fieldManager: 'agent', force: true });
   }
 }

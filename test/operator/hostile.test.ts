@@ -105,8 +105,7 @@ it("a node's report that leaves out what its kind does not demand ends nobody", 
     { reason: 'x' },
     { uid: 'u', generation: 1 },
   ] as unknown as NodePolicyStatus['status']['failures'];
-  const policies = { u: {}, w: { policy: 'cnp/victim/p' } } as unknown as NodePolicyStatus['status']['policies'];
-  await world.client.create(resources.NodePolicyStatus, report('n1', { policies, failures }));
+  await world.client.create(resources.NodePolicyStatus, report('n1', { failures }));
   await victimIsServed();
   await world.settle(operator);
 });

@@ -26,6 +26,15 @@ async function cluster(): Promise<void> {
 const resolved = (name = 'knp-a.web'): Promise<ResolvedPolicyObject> =>
   world.client.get(resources.ResolvedPolicy, name);
 
+/** The version of the only ResolvedPolicy, once there is one. */
+async function written(): Promise<string> {
+  return await eventually(async () => {
+    const { items } = await world.client.list(resources.ResolvedPolicy);
+    expect(items).toHaveLength(1);
+    return items[0]?.metadata.resourceVersion ?? '';
+  });
+}
+
 const condition = (object: ResolvedPolicyObject, type: Condition['type']): string => {
   const found = object.status?.conditions.find((one) => one.type === type);
   return `${found?.status} ${found?.reason} ${found?.observedGeneration}`;
@@ -62,10 +71,7 @@ describe('NetworkPolicy', () => {
     ]);
     expect(await events('web')).toEqual([]);
 
-    await world.client.create(
-      resources.NodePolicyStatus,
-      report('n1', { policies: { [uid]: { generation: 1, endpoints: 1 } } }),
-    );
+    await world.client.create(resources.NodePolicyStatus, report('n1', { policyVersion: await written() }));
     await eventually(async () => expect(condition(await resolved(), 'Programmed')).toBe('True Programmed 1'));
     expect(await events('web')).toEqual(['Normal Programmed x1']);
     const [event] = (await world.client.list(resources.Event, { namespace: 'a' })).items;
@@ -106,10 +112,13 @@ describe('NetworkPolicy', () => {
   it('a restarted operator adopts rules and status and tells nothing again', async () => {
     await cluster();
     const first = await world.operator();
-    const { metadata } = await world.client.create(resources.NetworkPolicy, knp('a/web', FROM_API));
-    const done = { policies: { [metadata.uid ?? '']: { generation: 1, endpoints: 1 } } };
-    await world.client.create(resources.NodePolicyStatus, report('n1', done));
+    await world.client.create(resources.NetworkPolicy, knp('a/web', FROM_API));
+    await world.client.create(resources.NodePolicyStatus, report('n1', { policyVersion: await written() }));
     await eventually(async () => expect(await events('web')).toEqual(['Normal Programmed x1']));
+    await world.settle(first);
+    // The node has read that write, too.
+    const said = report('n1', { policyVersion: await written() });
+    await world.client.apply(resources.NodePolicyStatus, said, { fieldManager: 'agent', force: true });
     await world.settle(first);
     await first.stop();
     world.writes();
@@ -123,9 +132,8 @@ describe('NetworkPolicy', () => {
   it('another one of the name, made while no operator ran, is never told to be enforced before it is', async () => {
     await cluster();
     const first = await world.operator();
-    const { metadata } = await world.client.create(resources.NetworkPolicy, knp('a/web', FROM_API));
-    const done = { policies: { [metadata.uid ?? '']: { generation: 1, endpoints: 1 } } };
-    await world.client.create(resources.NodePolicyStatus, report('n1', done));
+    await world.client.create(resources.NetworkPolicy, knp('a/web', FROM_API));
+    await world.client.create(resources.NodePolicyStatus, report('n1', { policyVersion: await written() }));
     await eventually(async () => expect(condition(await resolved(), 'Programmed')).toBe('True Programmed 1'));
     await world.settle(first);
     await first.stop();
@@ -262,12 +270,11 @@ describe('failover', () => {
   it('a new leader passes through no other status, whatever comes late', async () => {
     await cluster();
     const first = await world.operator({ statusIntervalMs: 1_000 });
-    const { metadata } = await world.client.create(
+    await world.client.create(
       resources.CiliumNetworkPolicy,
       cnp('a/web', { endpointSelector: { matchLabels: { app: 'web' } }, ingress: [{}] }),
     );
-    const done = { policies: { [metadata.uid ?? '']: { generation: 1, endpoints: 1 } } };
-    await world.client.create(resources.NodePolicyStatus, report('n1', done));
+    await world.client.create(resources.NodePolicyStatus, report('n1', { policyVersion: await written() }));
     await eventually(async () => {
       const { status } = await world.client.get(resources.CiliumNetworkPolicy, 'web', 'a');
       expect(status?.conditions.find(({ type }) => type === 'Programmed')?.status).toBe('True');

@@ -31,6 +31,8 @@ const WEB_FROM_API = {
 };
 
 const apply = { fieldManager: 'user', force: true } as const;
+/** A version that the API server has not reached. */
+const READ_ALL = '1000000';
 
 /** Two namespaces, two nodes, two pods. */
 async function cluster(): Promise<World> {
@@ -113,9 +115,7 @@ describe('operator', () => {
     expect(status).toMatchObject({ observedGeneration: 1, summary: { nodes: '0/1', endpoints: 1, rules: 1 } });
     expect(condition(await policy(), 'Programmed')).toMatchObject({ status: 'False', reason: 'Progressing' });
 
-    const uid = created.metadata.uid ?? '';
-    const done = { policies: { [uid]: { generation: 1, endpoints: 1 } } };
-    await world.client.create(resources.NodePolicyStatus, report('n1', done));
+    await world.client.create(resources.NodePolicyStatus, report('n1', { policyVersion: READ_ALL }));
     await eventually(async () => expect(condition(await policy(), 'Programmed')?.status).toBe('True'));
     expect(condition(await policy(), 'Ready')).toMatchObject({ status: 'True', observedGeneration: 1 });
     expect((await policy()).status?.summary.nodes).toBe('1/1');
@@ -504,12 +504,15 @@ describe('status', () => {
   it('two nodes that report every second what is known write nothing', async () => {
     await cluster();
     const operator = await world.operator();
-    const made = await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
-    const uid = made.metadata.uid ?? '';
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
     const say = (name: string, revision: number): Promise<unknown> =>
       world.client.apply(
         resources.NodePolicyStatus,
-        report(name, { policies: { [uid]: { generation: 1, endpoints: 1, at: 1_000 + revision } }, revision }),
+        report(name, {
+          policyVersion: `${READ_ALL}${revision}`,
+          counts: { endpoints: revision, policies: 1 },
+          revision,
+        }),
         apply,
       );
     for (const name of ['n1', 'n2']) await say(name, 1);

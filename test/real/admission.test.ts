@@ -22,7 +22,7 @@ const report = (node: string): object => ({
   apiVersion: 'weir.dev/v1alpha1',
   kind: 'NodePolicyStatus',
   metadata: { name: node },
-  status: { revision: 1, policies: {}, failures: [] },
+  status: { revision: 1, failures: [] },
 });
 const endpoint = (name: string, node?: string): object => ({
   apiVersion: 'cilium.io/v2',

@@ -1,20 +1,23 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Stage } from './stage.ts';
 
-/** Waits until no node reports a policy that the API no longer has: a deleted policy has no condition to wait for. */
+/** Waits until every node has as many policies as the API: a deleted policy has no condition to wait for. */
 export async function settled(stage: Stage): Promise<void> {
   const end = Date.now() + 60_000;
+  const read = async (kind: string, path: string): Promise<readonly string[]> =>
+    (await stage.cluster.kubectl(['get', kind, '-o', `jsonpath={.items[*].${path}}`]))
+      .split(' ')
+      .filter((text) => text !== '');
   for (;;) {
-    const uids = (await stage.cluster.kubectl(['get', 'cnp', '-o', 'jsonpath={.items[*].metadata.uid}'])).split(' ');
-    const reported = (await stage.cluster.kubectl(['get', 'nodepolicystatuses', '-o', 'json'])) || '{}';
-    const items = (
-      JSON.parse(reported) as {
-        readonly items: readonly { readonly status?: { readonly policies?: Readonly<Record<string, unknown>> } }[];
-      }
-    ).items;
-    const gone = items.flatMap((item) => Object.keys(item.status?.policies ?? {})).filter((uid) => !uids.includes(uid));
-    if (gone.length === 0) return;
-    if (Date.now() > end) throw new Error(`nodes still report deleted policies after 60 s: ${gone.join(', ')}`);
+    const [policies, resolved, nodes] = await Promise.all([
+      read('cnp', 'metadata.uid'),
+      read('resolvedpolicies', 'metadata.uid'),
+      read('nodepolicystatuses', 'status.counts.policies'),
+    ]);
+    const left = nodes.filter((count) => Number(count) !== policies.length);
+    if (resolved.length === policies.length && left.length === 0) return;
+    if (Date.now() > end)
+      throw new Error(`there are ${policies.length} policies, and after 60 s nodes still have ${left.join(', ')}`);
     await sleep(50);
   }
 }

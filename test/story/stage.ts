@@ -6,7 +6,6 @@ import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { createInterface } from 'node:readline';
 import { Cluster, type PodSpec, type ProbeProtocol, type TestCluster } from '../cluster/index.ts';
-import { EnforcementClock } from './clock.ts';
 import { reachability } from './table.ts';
 
 export interface Listener {
@@ -51,7 +50,6 @@ const PODS: readonly PodSpec[] = [
 export class Stage {
   readonly cluster: TestCluster;
   readonly listener: Listener;
-  readonly #clock: EnforcementClock;
   readonly #monitors: ClientRequest[] = [];
   #events: SeenEvent[] = [];
 
@@ -62,7 +60,6 @@ export class Stage {
     this.cluster = cluster;
     this.listener = listener;
     this.#own = own;
-    this.#clock = new EnforcementClock(cluster.kubeconfig);
   }
 
   /**
@@ -73,7 +70,6 @@ export class Stage {
     const cluster = given ?? (await Cluster.start({ onLog: (line) => listener.say(line) }));
     const stage = new Stage(cluster, listener, given === undefined);
     try {
-      stage.#clock.start();
       await cluster.createPods(PODS);
       await Promise.all(cluster.nodes.map((node) => stage.#monitor(node.socket)));
       return stage;
@@ -85,7 +81,6 @@ export class Stage {
 
   async close(): Promise<void> {
     for (const monitor of this.#monitors) monitor.destroy();
-    await this.#clock.stop();
     if (this.#own) await this.cluster.stop();
     else {
       const pods = PODS.map(({ name }) => name);
@@ -115,19 +110,19 @@ export class Stage {
     else this.listener.fault(`not so: ${claim}`);
   }
 
-  /** Applies YAML with kubectl, waits until the named policies are Programmed, and says how long the kernel took. */
+  /** Applies YAML with kubectl, waits until the named policies are Programmed, and says how long that took. */
   async apply(yaml: string, ...policies: readonly string[]): Promise<void> {
     this.say(`kubectl apply -f - <<EOF\n${yaml.trim()}\nEOF`);
+    const start = Date.now();
     this.say((await this.cluster.apply(yaml)).trim());
-    await this.programmed(...policies);
+    for (const policy of policies) {
+      await this.programmed(policy);
+      this.say(`${policy}: Programmed after ${Date.now() - start} ms`);
+    }
   }
 
   async programmed(...policies: readonly string[]): Promise<void> {
-    for (const policy of policies) {
-      await this.cluster.programmed(policy);
-      const took = this.#clock.enforcedAfter(policy.split('/')[1] ?? policy);
-      this.say(`${policy}: ${took.toFixed(0)} ms from the API write to every kernel`);
-    }
+    for (const policy of policies) await this.cluster.programmed(policy);
   }
 
   async kubectl(...args: readonly string[]): Promise<string> {

@@ -11,6 +11,7 @@ import type {
   PodRow,
   PolicyRow,
   ResolvedRow,
+  ResolvedVersionRow,
   SliceRow,
   StatusRow,
 } from '../../types.ts';
@@ -78,6 +79,8 @@ export class Inputs {
   readonly services = new Map<string, ServicePeers>();
   readonly nodes = new Map<string, ReturnType<typeof nodeRow>>();
   readonly reports = new Map<string, ReturnType<typeof nodeReportRow>>();
+  readonly versions = new Map<string, ResolvedVersionRow>();
+  version = 0;
 
   /** `between`: called after each row. */
   load(model: TestModel, between: () => void = () => {}): void {
@@ -91,6 +94,7 @@ export class Inputs {
     each(this.services, (row) => model.setService(row));
     each(this.policies, (row) => model.setPolicy(row));
     each(this.reports, (row) => model.setReport(row));
+    each(this.versions, (row) => model.setResolvedVersion(row));
     each(this.pods, (row) => model.setPod(row));
     each(this.nodes, (row) => model.setNode(row));
   }
@@ -317,13 +321,16 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   ),
   ...Array.from({ length: 2 }, () => nodeStep),
   ...Array.from({ length: 2 }, () => serviceStep),
-  fc.record({ name: fc.constantFrom('n1', 'n2'), fail: fc.boolean() }).map(
-    ({ name, fail }): Step =>
+  fc.boolean().map(
+    (fail): Step =>
       (model, inputs) => {
-        // The node reports what it could have seen: every policy as it is now.
-        const policies = Object.fromEntries(
-          [...inputs.policies.values()].map(({ uid, generation }) => [uid, { generation, endpoints: 1 }]),
-        );
+        // The nodes have all that there is.
+        const version = inputs.version + 1;
+        inputs.version = version;
+        for (const row of model.handOut(version)) {
+          const { uid, generation } = inputs.versions.get(row.name) ?? {};
+          if (uid !== row.uid || generation !== row.generation) inputs.versions.set(row.name, row);
+        }
         const failures = fail
           ? [...inputs.policies.values()].map(({ uid, generation }) => ({
               uid,
@@ -332,9 +339,11 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
               message: 'm',
             }))
           : [];
-        const row = nodeReportRow(report(name, { policies, failures }));
-        inputs.reports.set(name, row);
-        model.setReport(row);
+        for (const name of ['n1', 'n2']) {
+          const row = nodeReportRow(report(name, { policyVersion: String(version), failures }));
+          inputs.reports.set(name, row);
+          model.setReport(row);
+        }
       },
   ),
 );

@@ -79,10 +79,9 @@ describe('CRDs', () => {
     }
   });
 
-  it('hold a node to as many policies and failures as it can have', () => {
-    const { policies, failures } = schemaOf('NodePolicyStatus').properties?.status?.properties ?? {};
-    expect(policies).toMatchObject({ maxProperties: 20_000 });
-    expect(failures).toMatchObject({ maxItems: 20_000 });
+  it('hold a node to as many failures as it may list', () => {
+    const { failures } = schemaOf('NodePolicyStatus').properties?.status?.properties ?? {};
+    expect(failures).toMatchObject({ maxItems: 50 });
   });
 
   it('print what a user wants to know first', () => {

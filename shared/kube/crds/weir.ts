@@ -1,7 +1,7 @@
 /** CRDs of group weir.dev: what the operator and the node agents tell each other. */
-import { MOST_REPORTED } from '../types.ts';
+import { MOST_REPORTED_FAILURES } from '../types.ts';
 import { policyStatusSchema } from './rule.ts';
-import { crd, fields, flag, list, map, text, whole } from './schema.ts';
+import { crd, fields, flag, list, text, whole } from './schema.ts';
 
 const port = fields(
   {
@@ -137,18 +137,14 @@ export const weirCrds = (): object[] => [
     description: 'What one node has in its kernel. Written by the agent of that node.',
     properties: {
       status: fields({
-        policies: {
-          ...map(
-            fields({
-              policy: text('Which policy: cnp/namespace/name, knp/namespace/name or ccnp/name.'),
-              generation: whole('Generation in the kernel.'),
-              endpoints: whole('Pods of the node that it selects.'),
-              at: whole('Milliseconds since the epoch, by the clock of the node: when its kernel had this generation.'),
-            }),
-            'By uid of the policy.',
-          ),
-          maxProperties: MOST_REPORTED,
-        },
+        policyVersion: text(
+          'The resourceVersion up to which every change of a ResolvedPolicy is in the kernel, but for `failures`; also of those that select no pod of the node.',
+        ),
+        revision: whole('Policy revision of the agent that every endpoint of the node has in its kernel.'),
+        counts: fields({
+          endpoints: whole('Endpoints of the node.'),
+          policies: whole('Policies that the node has read.'),
+        }),
         failures: {
           ...list(
             fields({
@@ -157,19 +153,18 @@ export const weirCrds = (): object[] => [
               reason: text(),
               message: text(),
             }),
-            'What the node could not do.',
+            'What the node could not do: the first of it, by uid of the policy.',
           ),
-          maxItems: MOST_REPORTED,
+          maxItems: MOST_REPORTED_FAILURES,
         },
-        revision: whole('Policy revision of the agent that every endpoint of the node has in its kernel.'),
-        policyVersion: text(
-          'The resourceVersion up to which every change of a ResolvedPolicy is in the kernel, but for `failures`; also of those that select no pod of the node.',
-        ),
+        failureCount: whole('How many failures there are.'),
       }),
     },
     columns: [
       { name: 'Revision', type: 'integer', jsonPath: '.status.revision' },
       { name: 'Policy-Version', type: 'string', jsonPath: '.status.policyVersion' },
+      { name: 'Endpoints', type: 'integer', jsonPath: '.status.counts.endpoints' },
+      { name: 'Failures', type: 'integer', jsonPath: '.status.failureCount' },
       { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
     ],
   }),
