@@ -157,13 +157,10 @@ export function* differs(
   return false;
 }
 
-/** Whether the same is said of peers that are denied because their rows do not fit. */
+/** Whether the same is said of rules that do not fit. */
 function sameExcess(a: CompiledPolicy, b: CompiledPolicy): boolean {
   return DIRECTIONS.every((direction) => {
-    const [one, other] = [a[direction].excess, b[direction].excess];
-    return (
-      one?.denied === other?.denied && one?.message === other?.message && one?.scopes.join() === other?.scopes.join()
-    );
+    return a[direction].excess?.message === b[direction].excess?.message;
   });
 }
 

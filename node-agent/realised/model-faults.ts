@@ -1,5 +1,5 @@
 /** What policies suffer from before the kernel has them: by what this node makes of their rules. */
-import type { Direction, Excess, ResolvedRule } from '@weir/policy';
+import type { Direction, ResolvedRule } from '@weir/policy';
 import type { CoreOptions } from '../core.ts';
 import type { InUse, Missing, Model } from '../derive/index.ts';
 import { mostRules } from './failure-text.ts';
@@ -53,7 +53,7 @@ function* uncompiled(model: Model): Generator<Fault> {
   }
 }
 
-/** Peers are denied, as the rules of their endpoint come to more rows than a slot has room for. */
+/** A direction is closed, as the rules of its endpoint come to more rows than it may have. */
 function* tooManyRows(model: Model): Generator<Fault> {
   const known = new Map<string, { readonly of: Generations; readonly by: string }>();
   for (const id of model.endpoints()) {
@@ -61,7 +61,7 @@ function* tooManyRows(model: Model): Generator<Fault> {
       const key = `${direction} ${model.info(id)?.identity}`;
       const selecting = known.get(key) ?? selectingBy(model.selecting(id), direction);
       known.set(key, selecting);
-      const text = `endpoint ${id}, selected by ${selecting.by}: ${excess.message}; what does not fit is denied: ${peersText(excess)}`;
+      const text = `endpoint ${id}, selected by ${selecting.by}: ${excess.message}; the direction is closed`;
       yield { of: selecting.of, reason: 'RowBudgetExceeded', message: text };
     }
   }
@@ -74,19 +74,6 @@ function selectingBy(
 ): { readonly of: Generations; readonly by: string } {
   const rules = [...selecting].filter(([, rule]) => rule.direction === direction);
   return { of: generationsOf(rules.map(([{ row }]) => row)), by: mostRules(rules) };
-}
-
-const SCOPES = {
-  unknown: 'peers of whom nothing is known',
-  pod: 'pods that no rule tells apart',
-  world: 'addresses outside that no rule tells apart',
-} as const;
-
-/** By powers of ten, so that one more makes no new text. */
-function peersText({ denied, scopes }: Excess): string {
-  const least = 10 ** Math.floor(Math.log10(denied));
-  const identities = denied === 0 ? [] : [`at least ${least} ${least === 1 ? 'identity' : 'identities'} of peers`];
-  return [...scopes.map((scope) => SCOPES[scope]), ...identities].join(', ');
 }
 
 function unresolved(model: Model, now: number): Fault[] {

@@ -11,19 +11,20 @@ import type {
   CompiledPolicy,
   CompileInput,
   Direction,
-  Excess,
   PeerIdentity,
   Steps,
 } from './types.ts';
 
-const UNENFORCED: CompiledDirection = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [] };
+const NOBODY: CompiledDirection['scope'] = { unknown: [], pod: [], world: [] };
+const UNENFORCED: CompiledDirection = { enforced: false, scope: NOBODY, classes: [] };
 
 /** Identities that a step looks at: some ten microseconds. */
 const STEP = 64;
 
 /**
  * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges, the numbers of
- * port names, and rows, of which there is a budget: peers whose rows go beyond it are denied (`excess`), those with the highest identities first, scopes before them, reserved identities last. The order of rules, identities and members in the input does not matter.
+ * port names, and rows, of which there is a budget: a direction that
+ * goes beyond it is closed to everybody (`excess`). The order of rules, identities and members in the input does not matter.
  *
  * `identities` lists the CIDRs that the rules name, and API servers'. The datapath judges an address in any other CIDR as the longest listed one around
  * it, or as the world.
@@ -72,20 +73,20 @@ function* compileDirection(
   const exempt = direction === 'ingress' && input.allowLocalhost !== false ? RESERVED_ID.host : undefined;
   const classes = new Classes({ identities, hitsOf, painter, budget, scopes, fallback, exempt });
   const candidates = yield* hitsOf.candidates(identities.keys());
-  const beyond: Excess['scopes'][number][] = [];
   const scopeRows = (name: 'unknown' | 'pod' | 'world', hits: Partial<Hits>): ClassRows => {
     const rows = painter.rows(hits, name === 'unknown' ? RESERVED_ID.unknown : undefined, fallback);
-    if (budget.takeRows(rows)) return rows;
-    beyond.push(name);
-    return [];
+    budget.takeRows(rows);
+    return rows;
   };
-  const unknown = scopeRows('unknown', { own: unknownPeer(rules) });
-  // Where not everything fits, kubelet's probes come before pods of which nobody knows who they are.
-  yield* classes.add(candidates.filter((id) => scopeOf(id) === 'reserved'));
-  const scope = { unknown, pod: scopeRows('pod', scopes.pod), world: scopeRows('world', scopes.world) };
-  yield* classes.add(candidates.filter((id) => scopeOf(id) !== 'reserved'));
-  const excess = budget.excess(classes.beyond, beyond);
-  const compiled = { enforced: true, scope, classes: classes.sorted(), ...(excess === undefined ? {} : { excess }) };
+  const scope = {
+    unknown: scopeRows('unknown', { own: unknownPeer(rules) }),
+    pod: scopeRows('pod', scopes.pod),
+    world: scopeRows('world', scopes.world),
+  };
+  yield* classes.add(candidates);
+  const excess = budget.excess();
+  if (excess !== undefined) return { enforced: true, scope: NOBODY, classes: [], excess };
+  const compiled = { enforced: true, scope, classes: classes.sorted() };
   budget.paysFor(compiled);
   return compiled;
 }
@@ -113,7 +114,6 @@ class Classes {
   readonly #options: ClassesOptions;
   readonly #byHits = new Map<Hits | 'exempt', Class>();
   readonly #byRows = new Map<string, Class>();
-  readonly #beyond: Class = { members: [], rows: [] };
 
   constructor(options: ClassesOptions) {
     this.#options = options;
@@ -124,6 +124,7 @@ class Classes {
     budget.takeSteps(ids.length);
     let steps = 0;
     for (const id of ids) {
+      if (budget.spent) return;
       if (++steps % STEP === 0) yield;
       const identity = identities.get(id) ?? { id };
       const hits = hitsOf.of(identity);
@@ -135,32 +136,25 @@ class Classes {
         continue;
       }
       const rows = painter.rows(hits ?? {}, id, id === exempt ? OPEN : fallback);
-      const found = hits === undefined ? this.#beyond : this.#of(rows);
-      if (name !== undefined && found !== this.#beyond) this.#byHits.set(name, found);
+      const found = this.#of(rows);
+      if (name !== undefined) this.#byHits.set(name, found);
       found.members.push(id);
       if (rows.length >= STEP) yield;
     }
   }
 
-  /** How many have no rows, as there is no room for them. */
-  get beyond(): number {
-    return this.#beyond.members.length;
-  }
-
   /** By their first members, which ascend. */
   sorted(): CompiledDirection['classes'] {
-    const classes = [...this.#byRows.values(), this.#beyond].filter(({ members }) => members.length > 0);
+    const classes = [...this.#byRows.values()];
     for (const { members } of classes) members.sort(compareNumber);
     return classes.sort((a, b) => (a.members[0] ?? 0) - (b.members[0] ?? 0));
   }
 
   #of(rows: ClassRows): Class {
-    const { budget } = this.#options;
-    if (budget.spent) return this.#beyond;
     const text = textOf(rows);
     const known = this.#byRows.get(text);
     if (known !== undefined) return known;
-    if (!budget.takeRows(rows)) return this.#beyond;
+    this.#options.budget.takeRows(rows);
     const made = { members: [], rows };
     this.#byRows.set(text, made);
     return made;

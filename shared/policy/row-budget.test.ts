@@ -48,17 +48,17 @@ function rowsIn({ enforced, classes, scope }: CompiledDirection): number {
 }
 
 describe('the budget of rows', () => {
-  it('denies the peers beyond it where peers and ports multiply, and says how many, the limit, and the fix', () => {
+  it('closes the direction where peers and ports multiply, and says the limit, the rules, and the fix', () => {
     const { ingress, egress } = compile(square(2500));
-    // 65,000 rows: a peer's own and those for everybody, of the scopes and reserved identities those for everybody.
-    const [beyond] = ingress.classes.filter(({ rows }) => rows.length === 0);
-    expect(beyond?.members).toEqual(times(2480, (at) => 0x01000000 + 20 + at));
-    expect(ingress.excess).toEqual({
-      denied: 2480,
-      scopes: [],
-      message:
-        `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
-        'have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod',
+    expect(ingress).toEqual({
+      enforced: true,
+      scope: { unknown: [], pod: [], world: [] },
+      classes: [],
+      excess: {
+        message:
+          `ingress needs more than ${MOST_ROWS} rows (ports of each class of peers): 5000 rules, 2500 of them for every peer; put peers that are to ` +
+          'have the same ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod',
+      },
     });
     expect(egress.excess).toBeUndefined();
     expect(compile(square(300, 300, { direction: 'egress' })).egress.excess?.message).toMatch(/^egress needs/);
@@ -67,7 +67,7 @@ describe('the budget of rows', () => {
   it('counts what the kernel is to hold: a range of ports as the blocks that it takes', () => {
     const most = { ...square(10, 0), mostRows: 10 };
     // The reserved identities' class and the three scopes take one each, though they have no rows.
-    expect(compile({ ...most, mostRows: 13, allowLocalhost: false }).ingress.excess).toMatchObject({ denied: 1 });
+    expect(compile({ ...most, mostRows: 13, allowLocalhost: false }).ingress.excess).toBeDefined();
     const fits = compile({ ...most, mostRows: 14, allowLocalhost: false }).ingress;
     expect([fits.classes.length, fits.excess]).toEqual([11, undefined]);
     const range = { ports: [{ protocol: 'TCP' as const, from: 1, to: 65_534 }] };
@@ -78,48 +78,12 @@ describe('the budget of rows', () => {
     expect([all.scope.pod.length, all.excess]).toEqual([1, undefined]);
   });
 
-  it('denies everybody where the rows of peers that no rule names are beyond it already, the host after pods', () => {
-    const { scope, classes, excess } = compile({ ...square(10), mostRows: 9 }).ingress;
-    expect(scope).toEqual({ unknown: [], pod: [], world: [] });
-    expect(classes.flatMap(({ rows }) => rows)).toEqual([]);
-    expect(excess).toMatchObject({ scopes: ['unknown', 'pod', 'world'], denied: 18 });
-    const fates = times(200, (mostRows) => {
-      const { ingress, egress } = compile({ ...square(10), mostRows });
-      const flow = { direction: 'ingress', identity: RESERVED_ID.host, protocol: 6, port: 9 } as const;
-      return `${evaluate({ ingress, egress }, flow).verdict} ${ingress.excess?.scopes.includes('pod') === true}`;
-    });
-    expect(new Set(fates)).toEqual(new Set(['deny true', 'allow true', 'allow false']));
-  });
-
-  it('lets through whom a class that fits has rows for already, however they came to it', () => {
-    const named = (cookie: number, peerSet: string, more = {}) =>
-      rule(cookie, { peers: [{ peerSet }, { peerSet: `${peerSet}2` }], ...more });
-    const rules = [
-      ...times(10, (at) => rule(100 + at, tcp(9000 + at))),
-      named(1, 'x', tcp(80)),
-      named(2, 'z', tcp(81)),
-    ];
-    const members: Record<string, number[]> = { x: [300, 310], x2: [310, 320], z: [305], z2: [] };
-    const input = { ...square(0), rules, peerSets: { identities: (hash: string) => members[hash] } };
-    const fates = times(200, (mostRows) => {
-      const { ingress, egress } = compile({ ...input, mostRows });
-      const verdict = (identity: number): string =>
-        evaluate({ ingress, egress }, { direction: 'ingress', identity, protocol: 6, port: identity === 305 ? 81 : 80 })
-          .verdict;
-      return [300, 305, 310, 320].map(verdict).join(' ');
-    });
-    expect(new Set(fates)).toEqual(
-      new Set(['deny deny deny deny', 'allow deny allow allow', 'allow allow allow allow']),
-    );
-  });
-
   it('is looked at while compiling: what exceeds it by far costs no more than what exceeds it by little', () => {
     // Beyond reading rules and peers, which grows with them.
     expect(stepsOf(square(2500)) - stepsOf({ ...square(2500), mostRows: 1 })).toBeLessThan(100);
-    expect(rowsIn(compile(square(2500)).ingress)).toBeLessThanOrEqual(MOST_ROWS);
   });
 
-  it('does not deny many peers of one rule, many rules of one port, or wide denies of many peers', () => {
+  it('has room for many peers of one rule, many rules of one port, or wide denies of many peers', () => {
     const peers = times(20_000, (at) => ({ cidr: address(at) }));
     const identities = times(20_000, (at) => ({ id: 0x01000000 + at, cidr: address(at) }));
     const ports = times(2500, (at) => rule(100_000 + at, tcp(20_000 + at)));
@@ -139,7 +103,6 @@ describe('the budget of rows', () => {
     const input = { ...square(0), rules: [rule(1, { peers: cidrs })], identities };
     const { excess } = compile(input).ingress;
     expect(excess?.message).toContain('times');
-    expect(excess?.denied).toBeGreaterThan(1000);
     // What others name within costs nothing.
     const few = cidrs.slice(0, 100);
     expect(compile({ ...input, rules: [rule(1, { peers: few })] }).ingress.classes.length).toBeLessThan(4);
@@ -152,7 +115,6 @@ describe('the budget of rows', () => {
     const peers = (name: string) => (name === 'n0' ? numbers : new Map<number, readonly number[]>());
     const { egress } = compile({ ...square(0), rules, portNames: { own: () => undefined, peers } });
     expect(egress.excess?.message).toContain('times');
-    expect(egress.classes.length).toBeLessThan(40);
   });
 
   it('shares the rows that classes have in common', () => {
@@ -182,8 +144,7 @@ describe('the budget of rows', () => {
               continue;
             }
             seen.beyond += 1;
-            expect(some.excess).toBeDefined();
-            expect(some.enforced).toBe(true);
+            expect(some).toMatchObject({ enforced: true, classes: [], excess: {} });
             const ids = new Set([
               RESERVED_ID.unknown,
               700,

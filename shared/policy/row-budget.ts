@@ -1,7 +1,6 @@
 /**
  * What one direction of a slot may come to. Peers that rules tell apart, times the ports that are for all of them, may be far more than
- * the rules themselves: it is counted while it grows. Once it is spent, classes of peers that are new by then get no rows: they are denied. Reserved identities
- * come first, then pods and the world as far as no rule tells them apart, then the others in ascending order.
+ * the rules themselves: it is counted while it grows, and once it is spent the direction is closed, whatever its rules say.
  */
 import { portPrefixes } from '@weir/net';
 import type { ClassRows, CompiledDirection, Direction, Excess, ResolvedRule } from './types.ts';
@@ -34,7 +33,7 @@ export function rowsIn(direction: CompiledDirection): number {
   const { enforced, scope, classes } = direction;
   if (!enforced) return 0;
   const price = PRICES.get(direction);
-  if (price !== undefined && direction.excess === undefined) return price.rows;
+  if (price !== undefined) return price.rows;
   let count = countOf(scope.unknown) + countOf(scope.pod) + countOf(scope.world);
   for (const { rows } of classes) count += countOf(rows);
   return count;
@@ -65,7 +64,7 @@ export class RowBudget {
     this.#most = most;
   }
 
-  /** Whether no more rows fit. Once true, it stays so: whether a class fits does not depend on the size of those after it. */
+  /** Whether the direction does not fit. Once true, it stays so. */
   get spent(): boolean {
     return this.#full || this.lookedEnough;
   }
@@ -75,13 +74,10 @@ export class RowBudget {
     return this.#looks > MOST_LOOKS;
   }
 
-  /** Counts the rows of another class. Returns whether they fit. */
-  takeRows(rows: ClassRows): boolean {
-    if (this.spent) return false;
+  /** Counts the rows of another class. */
+  takeRows(rows: ClassRows): void {
     this.#rows += countOf(rows);
-    // Rows that are given back make no room for who came too late.
     this.#full ||= this.#rows > this.#most;
-    return !this.spent;
   }
 
   takeLooks(count: number): void {
@@ -112,17 +108,16 @@ export class RowBudget {
     PRICES.set(compiled, { rows: this.#rows, looks: this.#looks, steps: this.#steps });
   }
 
-  /** What is said of those who are denied because of it; undefined: nobody is. */
-  excess(denied: number, scopes: Excess['scopes']): Excess | undefined {
-    if (!this.spent || denied + scopes.length === 0) return undefined;
+  /** Why the direction is closed; undefined: it fits. */
+  excess(): Excess | undefined {
+    if (!this.spent) return undefined;
     const everybody = this.#rules.filter(({ peers }) => peers === undefined).length;
-    const what =
-      this.#rows > this.#most
-        ? `more than ${this.#most} rows (ports of each class of peers${this.#most < MOST_ROWS ? '; its share of those that its namespace has on a node' : ''})`
-        : `its rules to be held against classes of peers more than ${MOST_LOOKS} times`;
+    const what = this.#full
+      ? `more than ${this.#most} rows (ports of each class of peers)`
+      : `its rules to be held against classes of peers more than ${MOST_LOOKS} times`;
     const message =
       `${this.#direction} needs ${what}: ${this.#rules.length} rules, ${everybody} of them for every peer; put peers that are to have the same ` +
       'ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod';
-    return { message, denied, scopes };
+    return { message };
   }
 }

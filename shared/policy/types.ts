@@ -229,14 +229,10 @@ export type CompiledRow = Decision & {
 /** Rows of one class: disjoint, ascending by (protocol, from), neighbours with equal decisions merged. No row = no match = drop. */
 export type ClassRows = readonly CompiledRow[];
 
-/** Rules that come to more rows than a direction may have (row-budget.ts). */
+/** Rules that come to more rows than a direction may have (row-budget.ts): it is closed to everybody. */
 export interface Excess {
   /** How many rows there may be, and how rules come to fewer. */
   readonly message: string;
-  /** Identities that the rules tell from others, and that are denied whatever the rules say, as their rows do not fit. */
-  readonly denied: number;
-  /** The same of those that no rule tells from others: peers of whom nothing is known, pods, addresses outside. */
-  readonly scopes: readonly ('unknown' | 'pod' | 'world')[];
 }
 
 export interface CompiledDirection {
@@ -246,7 +242,7 @@ export interface CompiledDirection {
   /** Classes made for identities in at least one named peer set, and for reserved identities; members ascending. Identities not
    * listed get their scope's class (spec of scopes: bpf contract). No two classes share a member; order canonical. */
   readonly classes: readonly { readonly members: readonly number[]; readonly rows: ClassRows }[];
-  /** Absent: everything fits. */
+  /** Absent: the rules fit. */
   readonly excess?: Excess;
 }
 
