@@ -46,33 +46,15 @@ describe('command line', () => {
     expect(
       parse(
         '--identities-per-namespace=1',
-        '--mirror-identities-per-node-and-namespace=8',
-        '--mirror-identities-per-node=9',
         '--selectors-per-policy=2',
         '--rules-per-policy=3',
-        '--entries-per-policy=12',
-        '--bytes-per-policy=4',
-        '--policies-per-namespace=11',
-        '--selectors-per-namespace=5',
-        '--bytes-per-namespace=0',
-        '--cidrs-per-namespace=10',
-        '--matches-per-policy=6',
-        '--matches-per-namespace=7',
+        '--policies-per-namespace=0',
       ),
     ).toMatchObject({
       identitiesPerNamespace: 1,
-      mirrorIdentitiesPerNodeAndNamespace: 8,
-      mirrorIdentitiesPerNode: 9,
       selectorsPerPolicy: 2,
       rulesPerPolicy: 3,
-      entriesPerPolicy: 12,
-      bytesPerPolicy: 4,
-      policiesPerNamespace: 11,
-      selectorsPerNamespace: 5,
-      bytesPerNamespace: 0,
-      cidrsPerNamespace: 10,
-      matchesPerPolicy: 6,
-      matchesPerNamespace: 7,
+      policiesPerNamespace: 0,
     });
   });
 
@@ -80,7 +62,7 @@ describe('command line', () => {
     ['--unknown'],
     ['--selectors-per-policy=-1'],
     ['--selectors-per-policy=1e3'],
-    ['--bytes-per-policy='],
+    ['--rules-per-policy='],
     ['stray'],
     ['--cluster-name=A_B'],
     ['--identity-gc-grace=5'],
@@ -94,19 +76,14 @@ describe('command line', () => {
   });
 
   it.each([
-    ['--bytes-per-policy=1500001', /from 0 to 1500000, as an object of the API server holds no more; 0: no limit/],
-    ['--bytes-per-policy=99999999', /from 0 to 1500000, as an object of the API server holds no more; 0: no limit/],
     ['--rules-per-policy=10000000000', /from 0 to 999999999; 0: no limit/],
     ['--rules-per-policy=12345678901234567890', /from 0 to 999999999; 0: no limit/],
   ])('refuses %s, and says the range', (arg, range) => {
     expect(() => parse(arg)).toThrow(range);
   });
 
-  it('takes the greatest value of each range', () => {
-    expect(parse('--bytes-per-policy=1500000', '--rules-per-policy=999999999')).toMatchObject({
-      bytesPerPolicy: 1_500_000,
-      rulesPerPolicy: 999_999_999,
-    });
+  it('takes the greatest value of the range', () => {
+    expect(parse('--rules-per-policy=999999999')).toMatchObject({ rulesPerPolicy: 999_999_999 });
   });
 
   it('uninstall has flags of its own', () => {

@@ -30,7 +30,7 @@ export class DependencyError extends OperatorError {
  */
 export class NoIdentityError extends OperatorError {
   readonly code = 'ERR_WEIR_NO_IDENTITY';
-  /** Name of what is full, and where a number that becomes free helps: an account, or the cluster's range; '' where the pod itself is too large. */
+  /** The namespace that is full, and where a number that becomes free helps, or RANGE_ACCOUNT; '' where the pod itself is too large. */
   readonly account: string;
 
   constructor(account: string, message: string) {
@@ -39,34 +39,10 @@ export class NoIdentityError extends OperatorError {
   }
 
   /** The namespace has as many numbers as it may. */
-  static quota(account: string, namespace: string, most: number): NoIdentityError {
+  static quota(namespace: string, most: number): NoIdentityError {
     return new NoIdentityError(
-      account,
+      namespace,
       `all ${most} identities that namespace ${JSON.stringify(namespace)} may have are in use: give its pods fewer distinct label sets, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)`,
-    );
-  }
-
-  /** A node's mirror pods in one namespace have as many numbers as they may. */
-  static pair(account: string, namespace: string, node: string, most: number): NoIdentityError {
-    return new NoIdentityError(
-      account,
-      `all ${most} identities that only mirror pods of node ${JSON.stringify(node)} may have in namespace ${JSON.stringify(namespace)} are in use: give static pods fewer distinct labels, or raise --mirror-identities-per-node-and-namespace (value operator.limits.mirrorIdentitiesPerNodeAndNamespace)`,
-    );
-  }
-
-  /** A node's mirror pods have as many numbers as they may. */
-  static node(account: string, node: string, most: number): NoIdentityError {
-    return new NoIdentityError(
-      account,
-      `all ${most} identities that only mirror pods of node ${JSON.stringify(node)} may have are in use: see who makes so many static pods there, or raise --mirror-identities-per-node (value operator.limits.mirrorIdentitiesPerNode)`,
-    );
-  }
-
-  /** The mirror pods of one namespace have as many numbers as they may. */
-  static mirrors(account: string, namespace: string, most: number): NoIdentityError {
-    return new NoIdentityError(
-      account,
-      `all ${most} identities that only mirror pods may have in namespace ${JSON.stringify(namespace)} are in use: give static pods fewer distinct labels, or raise --identities-per-namespace (value operator.limits.identitiesPerNamespace)`,
     );
   }
 
@@ -92,8 +68,8 @@ export class NoIdentityError extends OperatorError {
   }
 }
 
-/** As `NoIdentityError.account` names the cluster's range. */
-export const RANGE_ACCOUNT = 'range';
+/** As `NoIdentityError.account` names the cluster's range. No namespace is called so. */
+export const RANGE_ACCOUNT = '/range';
 
 /**
  * A value on the command line cannot be used.

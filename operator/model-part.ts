@@ -30,8 +30,6 @@ export const modelPart = definePart({
       cluster: config.clusterName,
       identityGraceMs: identityGc.graceMs,
       identitiesPerNamespace: limits.identitiesPerNamespace,
-      mirrorIdentitiesPerNodeAndNamespace: limits.mirrorIdentitiesPerNodeAndNamespace,
-      mirrorIdentitiesPerNode: limits.mirrorIdentitiesPerNode,
       policyLimits: limits,
       now: config.now,
       statusIntervalMs: config.statusIntervalMs,

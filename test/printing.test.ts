@@ -21,7 +21,6 @@ import { call } from '../node-agent/testing/request.ts';
 import { HealthServer } from '../operator/health.ts';
 import { eventObject } from '../operator/kubernetes/objects.ts';
 import { newsOf } from '../operator/model/events.ts';
-import { NONE_MISSING } from '../operator/model/name-search.ts';
 import { foldStatus, type StatusInput } from '../operator/model/status.ts';
 
 /** What does something to a terminal or to its reader: C0, DEL, C1, directions, zero width, other lines, tags, and half a character. */
@@ -74,7 +73,6 @@ const status = (more: Partial<StatusInput>) =>
   foldStatus({
     generation: 2,
     problems: [],
-    waits: false,
     enforcedGeneration: 1,
     rules: 1,
     nodes: [],
@@ -83,7 +81,7 @@ const status = (more: Partial<StatusInput>) =>
     lagging: [],
     endpoints: 1,
     missingServices: [],
-    missingNames: NONE_MISSING,
+    missingNames: { first: [], more: false },
     reported: () => ({ state: 'reached', failures: [], unlisted: 0 }),
     previous: undefined,
     now: '2026-01-01T00:00:00Z',
@@ -137,7 +135,7 @@ it('what a node says of itself is in conditions and failures as text', () => {
     status({ nodes: [EVIL], down: [EVIL] }),
     status({ lagging: [EVIL] }),
     status({
-      missingNames: { first: [{ path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }], count: 1, unasked: 0 },
+      missingNames: { first: [{ path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }], more: false },
     }),
   ]) {
     for (const { message, reason } of folded.conditions) {

@@ -65,7 +65,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'operator/kubernetes/places.ts #queues': 'in flight',
   'operator/kubernetes/places.ts #tickets': 'in flight',
   'operator/model/marks.ts #of': 'marks',
-  'operator/model/name-search.ts #inhabited': 'in flight',
   'operator/kubernetes/target.ts #leaving': 'in flight',
   'operator/kubernetes/target.ts #writing': 'in flight',
 };

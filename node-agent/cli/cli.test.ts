@@ -434,10 +434,8 @@ describe('weir', () => {
       const { code, out } = await weir(['policy', 'validate', '-'], JSON.stringify(object));
       return [code, out.replaceAll('\n', '|')];
     };
-    const CLUSTERWIDE = 'CiliumClusterwideNetworkPolicy';
     const list = <T>(length: number, of: (at: number) => T): T[] => Array.from({ length }, (_, at) => of(at));
     const app = (at: number) => ({ matchLabels: { app: `a${at}` } });
-    const cidrs = list(41_000, (at) => `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}/32`);
     const beyond = (needs: string) => [
       1,
       expect.stringMatching(`Beyond the limits, .*BudgetExceeded \\$: the policy needs ${needs}`),
@@ -446,34 +444,27 @@ describe('weir', () => {
     expect(await validated({ endpointSelector, ingress: list(5_001, () => ({})) })).toEqual(
       beyond('5001 rules, and one may need 5000'),
     );
-    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: list(2_000, app) }] })).toEqual(
-      beyond('2001 selectors, and one may need 2000: .*--selectors-per-policy'),
+    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: list(1_000, app) }] })).toEqual(
+      beyond('1001 selectors, and one may need 1000: .*--selectors-per-policy'),
     );
-    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: list(1_000, app) }] })).toEqual([
+    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: list(999, app) }] })).toEqual([
       0,
       'CiliumNetworkPolicy default/p: Valid, 1 rule|',
     ]);
-    const ingress = [{ fromCIDR: cidrs }];
-    expect(await validated({ endpointSelector, ingress })).toEqual(beyond('41000 CIDRs .*--cidrs-per-namespace'));
-    expect((await validated({ endpointSelector, ingress }, CLUSTERWIDE))[0]).toBe(0);
     const ports = (most: number) => [{ ports: list(most, (at) => ({ port: `${10_000 + 2 * at}`, protocol: 'TCP' })) }];
     expect(await validated({ endpointSelector, ingress: list(2_000, () => ({ toPorts: ports(30) })) })).toEqual(
-      beyond('.* entries in its lists .*--entries-per-policy'),
+      beyond('.* entries in its lists .*: split it'),
     );
     expect(await validated({ endpointSelector, ingress: list(4_000, () => ({ toPorts: ports(10) })) })).toEqual(
-      beyond('.* bytes once it is resolved, .*--bytes-per-policy'),
+      beyond('.* bytes once it is resolved, .*: split it'),
     );
-    // As the operator weighs selectors: by their length, and by the namespaces that they look into.
-    const anywhere = list(126, (at) => ({ matchExpressions: [{ key: `a${at}`, operator: 'Exists' }] }));
-    expect(await validated({ endpointSelector, ingress: [{ fromEndpoints: anywhere }] }, CLUSTERWIDE)).toEqual(
-      beyond('2032 selectors \\(it has 127: '),
-    );
-    const long = (values: number) => ({
-      matchExpressions: [{ key: 'a', operator: 'In', values: list(values, (at) => `${at}`.padEnd(60, 'v')) }],
-    });
-    expect(await validated({ endpointSelector: long(23_000), ingress: [{}] })).toEqual(
-      beyond('.* bytes for one of its selectors'),
-    );
+    const long = {
+      matchExpressions: [{ key: 'a', operator: 'In', values: list(25_000, (at) => `${at}`.padEnd(60, 'v')) }],
+    };
+    expect(await validated({ endpointSelector, egress: [{}, { toEndpoints: [long] }] })).toEqual([
+      1,
+      expect.stringMatching('BudgetExceeded \\$: a selector of spec.egress\\[1\\] needs .* bytes, .*with fewer values'),
+    ]);
   });
 
   it('validates files without an agent', async () => {

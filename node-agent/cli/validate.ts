@@ -1,17 +1,13 @@
 import {
-  cidrsText,
   DEFAULT_POLICY_LIMITS,
   demandOf,
   demandProblem,
-  isOver,
-  needsProblem,
   type ParseResult,
   type PolicyProblem,
   parseBareRules,
   parsePolicy,
-  policyNeeds,
-  type Resolution,
   resolve,
+  sizeProblem,
 } from '@weir/policy';
 import { clipped } from '@weir/process/printable';
 import type { PolicyDocument } from './documents.ts';
@@ -30,8 +26,8 @@ export interface Validation {
 }
 
 /**
- * Judges each document as the operator, or an import, would: by itself, with the operator's default limits. What selectors match, whether
- * pods have the ports that are named, and what other policies of the namespace leave, nobody knows without a cluster. Pure.
+ * Judges each document as the operator, or an import, would: by itself, with the operator's default limits. What selectors match,
+ * and whether pods have the ports that are named, nobody knows without a cluster. Pure.
  *
  * @param namespace where a CiliumNetworkPolicy or NetworkPolicy that names none would be applied, as with kubectl
  */
@@ -42,7 +38,7 @@ export function validateDocuments(documents: readonly PolicyDocument[], namespac
     const demand = kind === undefined ? undefined : demandProblem(demandOf(value, kind), DEFAULT_POLICY_LIMITS);
     const { rules, problems: found } = demand === undefined ? parseAny(value) : { rules: [], problems: [demand] };
     const resolved = resolve(rules, { cookieOf: () => 0 });
-    const size = kind === undefined ? undefined : sizeProblem(resolved, kind !== 'CiliumClusterwideNetworkPolicy');
+    const size = kind === undefined ? undefined : sizeProblem(resolved.rules, resolved.selectors);
     const problems = size === undefined ? found : [...found, size];
     const reason = reasonOf(problems);
     return {
@@ -66,19 +62,6 @@ type Kind = (typeof KINDS)[number];
 /** Undefined: bare rules, or nothing that is known. */
 function kindOf(value: unknown): Kind | undefined {
   return KINDS.find((kind) => typeof value === 'object' && value !== null && 'kind' in value && value.kind === kind);
-}
-
-/** What a policy is too large for, once it is resolved. */
-function sizeProblem({ rules, selectors }: Resolution, hasNamespace: boolean): PolicyProblem | undefined {
-  const { cidrsPerNamespace } = DEFAULT_POLICY_LIMITS;
-  const needs = policyNeeds(rules, selectors.values());
-  const problem = needsProblem(needs, DEFAULT_POLICY_LIMITS);
-  if (problem !== undefined || !hasNamespace || !isOver(needs.cidrs, cidrsPerNamespace)) return problem;
-  return {
-    code: 'BudgetExceeded',
-    path: '$',
-    message: `the policy needs ${cidrsText(needs)}, and all policies of its namespace together may have ${cidrsPerNamespace}: let it need fewer, or raise --cidrs-per-namespace (value operator.limits.cidrsPerNamespace)`,
-  };
 }
 
 function parseAny(value: unknown): ParseResult {

@@ -14,7 +14,7 @@ import { policySources, reportSources, workloadSources } from './sources.ts';
 import type { Held } from './target.ts';
 import { createTargets, targetSources } from './targets.ts';
 
-const LIMITS = { ...NO_LIMITS, rulesPerPolicy: 100, entriesPerPolicy: 1_000 };
+const LIMITS = { ...NO_LIMITS, rulesPerPolicy: 100 };
 const RULES = 20_000;
 
 function policy(name: string, rules: number, generation = 1, version = 1): KubeObject {

@@ -4,23 +4,18 @@ import type { NamedPort, ResolvedRule } from '@weir/policy';
 /** Entities that stand for pods. */
 const POD_ENTITIES = new Set(['all', 'cluster']);
 
-export interface Asked {
-  /** Peer sets whose members are asked. */
-  readonly hashes: readonly string[];
-  /** All pods are asked. */
-  readonly everyone: boolean;
+/** All pods are asked. No set has this hash. */
+export const EVERYONE = '*';
+
+/** Hashes of the sets whose members are asked, or EVERYONE. */
+export function askedSets({ direction, subject, peers }: ResolvedRule): readonly string[] {
+  if (direction === 'ingress') return [subject];
+  if (peers?.some((peer) => 'entity' in peer && POD_ENTITIES.has(peer.entity)) ?? true) return [EVERYONE];
+  return peers?.flatMap((peer) => ('peerSet' in peer ? [peer.peerSet] : [])) ?? [];
 }
 
-export function askedBy(rule: ResolvedRule): Asked {
-  if (rule.direction === 'ingress') return { hashes: [rule.subject], everyone: false };
-  return {
-    hashes: (rule.peers ?? []).flatMap((peer) => ('peerSet' in peer ? [peer.peerSet] : [])),
-    everyone: rule.peers?.some((peer) => 'entity' in peer && POD_ENTITIES.has(peer.entity)) ?? true,
-  };
-}
-
-export function namedPorts(rule: ResolvedRule): NamedPort[] {
-  return (rule.ports ?? []).filter((port): port is NamedPort => 'name' in port);
+export function namedPorts({ ports = [] }: ResolvedRule): readonly NamedPort[] {
+  return ports.filter((port) => 'name' in port);
 }
 
 /** `TCP/http`. */

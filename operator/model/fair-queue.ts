@@ -1,51 +1,35 @@
 /**
- * Changes that wait to be taken in. Those of one owner are taken one after another, those of several in turns: who brings ten thousand waits
- * for ten thousand, who brings one for one of each of the others, or two of those whose turn was not over.
+ * Work that waits, in turns of its owners: who brings ten thousand pieces waits for ten thousand, who brings one for one of each of the
+ * others, or two of those whose turn was not over. The pieces of one owner are done in the order in which they came.
  */
-import {
-  type AnyTable,
-  type Change,
-  type Key,
-  keys,
-  type Reader,
-  type StateDB,
-  type Table,
-  type WriteTxn,
-} from '@weir/statedb';
+import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { type TurnOwner, Turns, turnTable } from './turns.ts';
 
-interface Waiting<T> {
+export interface Queued {
   readonly key: string;
+  /** Whose turn it takes. */
   readonly owner: string;
-  /** Revision of the earliest of the row's changes that wait: its place among the owner's. */
+}
+
+interface Waiting<T> {
+  readonly item: T;
+  /** Its place among the owner's. */
   readonly since: number;
-  /** The last of them. */
-  readonly change: Change<T>;
 }
 
-export interface FairQueueOptions<T> {
-  /** Of the queue's tables. */
-  readonly name: string;
-  /** A row's own. */
-  readonly keyOf: (row: T) => Key;
-  readonly ownerOf: (row: T) => string;
-}
-
-export class FairQueue<T> {
-  readonly #options: FairQueueOptions<T>;
+export class FairQueue<T extends Queued> {
   readonly #waiting: Table<Waiting<T>>;
   readonly #owners: Table<TurnOwner>;
   readonly #turns: Turns;
 
-  constructor(db: StateDB, options: FairQueueOptions<T>) {
-    this.#options = options;
-    const { name } = options;
+  /** @param name of the queue's tables */
+  constructor(db: StateDB, name: string) {
     this.#waiting = db.table<Waiting<T>>({
-      name: `queued-${name}`,
-      key: ({ key }) => key,
-      indexes: [{ name: 'place', keys: ({ owner, since }) => [keys.join(owner, keys.uint(since))] }],
+      name,
+      key: ({ item }) => item.key,
+      indexes: [{ name: 'place', keys: ({ item, since }) => [keys.join(item.owner, keys.uint(since))] }],
     });
-    this.#owners = turnTable(db, `queued-${name}-owners`);
+    this.#owners = turnTable(db, `${name}-owners`);
     this.#turns = new Turns(this.#owners);
   }
 
@@ -53,64 +37,37 @@ export class FairQueue<T> {
     return [this.#waiting, this.#owners];
   }
 
-  /** Queues a change. Of a row that waits already the last change counts, in the place of the earliest. */
-  put(txn: WriteTxn, change: Change<T>): void {
-    const { keyOf, ownerOf } = this.#options;
-    const key = keyOf(change.row);
-    const there = txn.get(this.#waiting, key);
-    if (there !== undefined) {
-      txn.upsert(this.#waiting, { ...there, since: Math.min(there.since, change.revision), change });
-      return;
-    }
-    const owner = ownerOf(change.row);
-    txn.insert(this.#waiting, { key, owner, since: change.revision, change });
-    this.#turns.join(txn, owner);
+  /** Queues an item. One of the same key that waits already gives it its place. */
+  put(txn: WriteTxn, item: T): void {
+    const there = txn.get(this.#waiting, item.key);
+    txn.upsert(this.#waiting, { item, since: there?.since ?? txn.revision(this.#waiting) + 1 });
+    this.#turns.join(txn, item.owner);
   }
 
-  /** The row of this key waits no more. */
-  remove(txn: WriteTxn, key: Key): void {
+  /** Queues an item that was taken and is not done: it is its owner's next. One that was put meanwhile stays instead. */
+  putBack(txn: WriteTxn, item: T): void {
+    if (!this.has(txn, item.key)) txn.insert(this.#waiting, { item, since: 0 });
+  }
+
+  remove(txn: WriteTxn, key: string): void {
     txn.delete(this.#waiting, key);
   }
 
-  /** Whether the row of this key waits. */
-  has(reader: Reader, key: Key): boolean {
+  has(reader: Reader, key: string): boolean {
     return reader.has(this.#waiting, key);
   }
 
-  /** The row of this key as it waits. */
-  get(reader: Reader, key: Key): T | undefined {
-    return reader.get(this.#waiting, key)?.change.row;
-  }
-
   isEmpty(reader: Reader): boolean {
-    return this.waits(reader) === 0;
+    return reader.count(this.#waiting) === 0;
   }
 
-  /** How many rows wait. */
-  waits(reader: Reader): number {
-    return reader.count(this.#waiting);
-  }
-
-  /** Rows that wait: of one owner, in their order, or all. */
-  *waiting(reader: Reader, owner?: string): Generator<T> {
-    const rows =
-      owner === undefined ? reader.all(this.#waiting) : reader.prefix(this.#waiting, keys.join(owner), 'place');
-    for (const { change } of rows) yield change.row;
-  }
-
-  /** The next change, which waits no more. */
-  take(txn: WriteTxn): Change<T> | undefined {
+  /** The next item, which waits no more. */
+  take(txn: WriteTxn): T | undefined {
     const next = this.#turns.next(txn, (owner) => {
       const [first] = txn.prefix(this.#waiting, keys.join(owner), 'place');
       return first;
     });
-    if (next !== undefined) txn.delete(this.#waiting, next.key);
-    return next?.change;
-  }
-
-  /** Queues a change that was taken, and is not done with: it is its owner's next. */
-  putBack(txn: WriteTxn, change: Change<T>): void {
-    const { keyOf, ownerOf } = this.#options;
-    txn.insert(this.#waiting, { key: keyOf(change.row), owner: ownerOf(change.row), since: 0, change });
+    if (next !== undefined) txn.delete(this.#waiting, next.item.key);
+    return next?.item;
   }
 }

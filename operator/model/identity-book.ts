@@ -2,9 +2,9 @@
  * Which label set has which number, and which numbers are unused since when. Shows them in the desired table, as soon as
  * that is complete.
  *
- * Numbers are few and everybody who may label a pod takes them. Guarantees: a namespace has no more numbers than its quota, unused
- * ones included, but for those that were there before the quota; what it asks for beyond that takes the place of its own longest
- * unused number. The same holds of who else pays (identity-accounts.ts). When nearly the whole range is taken, a new number takes the place of the longest unused one of any namespace. A number
+ * Numbers are few and everybody who may label a pod takes them. Guarantees: a namespace has no more numbers than its limit, unused
+ * ones included, but for those that were there before; what it asks for beyond that takes the place of its own longest
+ * unused number. When nearly the whole range is taken, a new number takes the place of the longest unused one of any namespace. A number
  * that a pod has is never taken from it, nor is any before every pod has been seen once.
  */
 import { CLUSTER_FIRST, CLUSTER_LAST, type IdentityRange, identityAfter, unusedIdentity } from '@weir/identity';
@@ -13,7 +13,6 @@ import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteT
 import { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
 import type { IdentityRow } from '../types.ts';
-import { type AccountLimits, accountNames, IdentityAccounts, type Payer } from './identity-accounts.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
 import type { Step } from './steps.ts';
 
@@ -33,20 +32,26 @@ interface Cursor {
 
 const CURSOR = 'cursor';
 
+/** Numbers that a namespace has, unused ones included. */
+interface Count {
+  readonly namespace: string;
+  readonly identities: number;
+}
+
 export interface IdentityBookOptions {
   /** Numbers that are given out. Default: all that pods of the cluster can have. */
   readonly range?: IdentityRange;
-  /** Default: as many as there are. */
-  readonly limits?: AccountLimits;
-  /** An account has fewer numbers, or fewer in use. */
-  readonly onFreed?: (txn: WriteTxn, account: string) => void;
+  /** Most numbers of one namespace; 0: as many as there are. */
+  readonly perNamespace: number;
+  /** The namespace has fewer numbers, or fewer in use. */
+  readonly onFreed: (txn: WriteTxn, namespace: string) => void;
   /** A number stands for nothing any more. */
-  readonly onForgotten?: (txn: WriteTxn, row: IdentityRow) => void;
+  readonly onForgotten: (txn: WriteTxn, row: IdentityRow) => void;
 }
 
 export class IdentityBook {
   readonly #known: Table<KnownIdentity>;
-  readonly #accounts: IdentityAccounts;
+  readonly #counts: Table<Count>;
   readonly #cursor: Table<Cursor>;
   readonly #desired: Table<Desired<IdentityRow>>;
   readonly #range: IdentityRange;
@@ -56,10 +61,10 @@ export class IdentityBook {
     db: StateDB,
     known: Table<KnownIdentity>,
     desired: Table<Desired<IdentityRow>>,
-    options: IdentityBookOptions = {},
+    options: IdentityBookOptions,
   ) {
     this.#known = known;
-    this.#accounts = new IdentityAccounts(db, options.limits ?? { perNamespace: 0, perPair: 0, perNode: 0 });
+    this.#counts = db.table<Count>({ name: 'identity-counts', key: ({ namespace }) => namespace });
     this.#cursor = db.table<Cursor>({ name: 'identity-cursor', key: () => CURSOR });
     this.#desired = desired;
     this.#range = options.range ?? CLUSTER_RANGE;
@@ -67,7 +72,7 @@ export class IdentityBook {
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#known, ...this.#accounts.tables, this.#cursor];
+    return [this.#known, this.#counts, this.#cursor];
   }
 
   /**
@@ -79,8 +84,7 @@ export class IdentityBook {
     const { first, last } = this.#range;
     if (!Number.isInteger(id) || id < first || id > last || txn.has(this.#known, identityKey(id))) return false;
     if (labelExcess(row.labels) !== undefined) return false;
-    // Who pays for it is settled when all pods have been seen.
-    this.#add(txn, { row, unusedSince: now, payer: undefined, owed: false });
+    this.#add(txn, { row, unusedSince: now });
     this.#goOnAfter(txn, id);
     return true;
   }
@@ -98,36 +102,23 @@ export class IdentityBook {
   }
 
   /**
-   * The number of a label set, for a pod that has it from now on and `payer` pays for; allocated when there is none.
-   * Throws NoIdentityError when there is no number that could be given, or pods that wait for one in an account of the
-   * namespace (`isAwaited`) are to have it first.
+   * The number of a label set, for a pod that has it from now on; allocated when there is none.
+   * Throws NoIdentityError when there is no number that could be given.
    */
-  use(
-    txn: WriteTxn,
-    labels: LabelMap,
-    payer?: Payer,
-    isAwaited: (account: string) => boolean = () => false,
-  ): { readonly id: number; readonly allocated: boolean } {
+  use(txn: WriteTxn, labels: LabelMap): { readonly id: number; readonly allocated: boolean } {
     const excess = labelExcess(labels);
     if (excess !== undefined) throw NoIdentityError.labels(excess);
     // The lowest wins.
     const [known] = txn.list(this.#known, 'labels', labelsKey(labels));
     if (known !== undefined) {
-      const { id } = known.row;
-      if (known.unusedSince !== undefined) this.#takeUp(txn, known, payer);
-      return { id, allocated: false };
+      if (known.unusedSince !== undefined) txn.upsert(this.#known, { ...known, unusedSince: undefined });
+      return { id: known.row.id, allocated: false };
     }
-    const namespace = namespaceOf(labels);
-    // What nodes pay is not known before all pods have been seen: a mirror pod with new labels waits until then.
-    const isUnknown = payer !== undefined && !this.isShown(txn);
-    const lack = isUnknown
-      ? this.#accounts.lack(txn, namespace, payer)
-      : (this.#accounts.awaited(txn, namespace, payer, isAwaited) ?? this.#makeRoom(txn, namespace, payer));
-    if (lack !== undefined) throw lack;
+    this.#makeRoom(txn, namespaceOf(labels));
     this.#makeRange(txn);
     const id = unusedIdentity(this.#range, this.#next(txn), (other) => txn.has(this.#known, identityKey(other)));
     this.#goOnAfter(txn, id);
-    this.#add(txn, { row: { id, labels }, unusedSince: undefined, payer, owed: false });
+    this.#add(txn, { row: { id, labels }, unusedSince: undefined });
     return { id, allocated: true };
   }
 
@@ -136,65 +127,8 @@ export class IdentityBook {
     const known = txn.get(this.#known, identityKey(id));
     if (known?.unusedSince !== undefined) throw new RangeError(`identity ${id} is released but not in use`);
     if (known === undefined) return;
-    txn.upsert(this.#known, { ...known, unusedSince: now, owed: false });
-    this.#freed(txn, accountsOf(known));
-  }
-
-  /** `labelsKey` of what the number stands for. */
-  labelsOf(reader: Reader, id: number): string {
-    const known = reader.get(this.#known, identityKey(id));
-    return known === undefined ? '' : labelsKey(known.row.labels);
-  }
-
-  payer(reader: Reader, id: number): Payer {
-    return reader.get(this.#known, identityKey(id))?.payer;
-  }
-
-  /**
-   * Lets `payer` pay for a number from now on. Returns why it cannot: then all stays as it is.
-   * `whatever it has`: it had the number before the operator started.
-   */
-  charge(txn: WriteTxn, id: number, payer: Payer, always?: 'whatever it has'): NoIdentityError | undefined {
-    const known = txn.get(this.#known, identityKey(id));
-    if (known === undefined) return undefined;
-    const namespace = namespaceOf(known.row.labels);
-    const before = accountsOf(known);
-    const lack = always === undefined ? this.#makeRoom(txn, namespace, payer, before) : undefined;
-    if (lack !== undefined) return lack;
-    this.#accounts.count(txn, namespace, known.payer, -1);
-    this.#accounts.count(txn, namespace, payer, 1);
-    txn.upsert(this.#known, { ...known, payer, owed: false });
-    const now = accountNames(namespace, payer);
-    this.#freed(
-      txn,
-      before.filter((account) => !now.includes(account)),
-    );
-    return undefined;
-  }
-
-  /** A node pays though the namespace should; false: it does not any more. */
-  owe(txn: WriteTxn, id: number, owed: boolean): void {
-    const known = txn.get(this.#known, identityKey(id));
-    if (known !== undefined && known.owed !== owed) txn.upsert(this.#known, { ...known, owed });
-  }
-
-  /** The namespace pays for what nodes pay in its stead, as far as it has room. */
-  payOwed(txn: WriteTxn, namespace: string): void {
-    for (const { row } of txn.list(this.#known, 'owed', namespace))
-      if (this.charge(txn, row.id, undefined) !== undefined) return;
-  }
-
-  /** Whether the identity's namespace has more than it may. */
-  isOverQuota(reader: Reader, id: number): boolean {
-    const known = reader.get(this.#known, identityKey(id));
-    return known !== undefined && this.#accounts.isOver(reader, namespaceOf(known.row.labels));
-  }
-
-  /** Forgets a number that no pod has; the last that was given stays. */
-  drop(txn: WriteTxn, id: number): void {
-    const known = txn.get(this.#known, identityKey(id));
-    if (known?.unusedSince === undefined || identityAfter(this.#range, id) === this.#next(txn)) return;
-    this.#forget(txn, known);
+    txn.upsert(this.#known, { ...known, unusedSince: now });
+    this.#options.onFreed(txn, namespaceOf(known.row.labels));
   }
 
   /** Every pod has been seen: it is known which numbers are unused. */
@@ -222,7 +156,9 @@ export class IdentityBook {
 
   /** Namespaces that have as many numbers as they may. */
   atQuota(reader: Reader): number {
-    return this.#accounts.atQuota(reader);
+    const { perNamespace } = this.#options;
+    if (perNamespace === 0) return 0;
+    return Array.from(reader.all(this.#counts)).filter(({ identities }) => identities >= perNamespace).length;
   }
 
   /** Steps that show all of them. */
@@ -230,32 +166,12 @@ export class IdentityBook {
     for (const { row } of reader.all(this.#known)) yield (txn) => show(txn, this.#desired, row);
   }
 
-  /** A pod takes up a number that none has. When `payer` cannot pay for it, the number is given up: nodes would take the pod for known. */
-  #takeUp(txn: WriteTxn, known: KnownIdentity, payer: Payer): void {
-    const { id } = known.row;
-    if (this.isShown(txn) && known.payer !== payer) {
-      const lack = this.charge(txn, id, payer);
-      if (lack !== undefined) {
-        this.drop(txn, id);
-        throw lack;
-      }
-    }
-    const now = txn.get(this.#known, identityKey(id));
-    if (now !== undefined) txn.upsert(this.#known, { ...now, unusedSince: undefined });
-  }
-
-  /** Sees to it that `payer` may have one number more in the namespace; returns why not. `instead`: accounts that pay for it already. */
-  #makeRoom(
-    txn: WriteTxn,
-    namespace: string,
-    payer: Payer,
-    instead: readonly string[] = [],
-  ): NoIdentityError | undefined {
-    for (;;) {
-      const full = this.#accounts.full(txn, namespace, payer, instead);
-      if (full === undefined) return undefined;
-      const oldest = this.#longestUnused(txn, 'unused-in', keys.join(full.name));
-      if (oldest === undefined) return full.lack();
+  /** Sees to it that the namespace may have one number more. */
+  #makeRoom(txn: WriteTxn, namespace: string): void {
+    const { perNamespace } = this.#options;
+    while (perNamespace > 0 && (txn.get(this.#counts, namespace)?.identities ?? 0) >= perNamespace) {
+      const oldest = this.#longestUnused(txn, 'unused-in', keys.join(namespace));
+      if (oldest === undefined) throw NoIdentityError.quota(namespace, perNamespace);
       this.#forget(txn, oldest);
     }
   }
@@ -280,21 +196,23 @@ export class IdentityBook {
 
   #add(txn: WriteTxn, known: KnownIdentity): void {
     txn.insert(this.#known, known);
-    this.#accounts.count(txn, namespaceOf(known.row.labels), known.payer, 1);
+    this.#count(txn, known.row, 1);
     if (this.isShown(txn)) show(txn, this.#desired, known.row);
   }
 
-  #forget(txn: WriteTxn, known: KnownIdentity): void {
-    const { row, payer } = known;
+  #forget(txn: WriteTxn, { row }: KnownIdentity): void {
     txn.delete(this.#known, identityKey(row.id));
     txn.delete(this.#desired, String(row.id));
-    this.#accounts.count(txn, namespaceOf(row.labels), payer, -1);
-    this.#options.onForgotten?.(txn, row);
-    this.#freed(txn, accountsOf(known));
+    this.#count(txn, row, -1);
+    this.#options.onForgotten(txn, row);
+    this.#options.onFreed(txn, namespaceOf(row.labels));
   }
 
-  #freed(txn: WriteTxn, accounts: readonly string[]): void {
-    for (const account of accounts) this.#options.onFreed?.(txn, account);
+  #count(txn: WriteTxn, { labels }: IdentityRow, by: 1 | -1): void {
+    const namespace = namespaceOf(labels);
+    const identities = (txn.get(this.#counts, namespace)?.identities ?? 0) + by;
+    if (identities === 0) txn.delete(this.#counts, namespace);
+    else txn.upsert(this.#counts, { namespace, identities });
   }
 
   #next(txn: WriteTxn): number {
@@ -304,8 +222,4 @@ export class IdentityBook {
   #goOnAfter(txn: WriteTxn, id: number): void {
     txn.upsert(this.#cursor, { next: identityAfter(this.#range, id) });
   }
-}
-
-function accountsOf({ row, payer }: KnownIdentity): readonly string[] {
-  return accountNames(namespaceOf(row.labels), payer);
 }

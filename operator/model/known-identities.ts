@@ -1,17 +1,12 @@
-import { isDistinctive, type LabelMap, labelsKey, namespaceOf } from '@weir/labels';
+import { isDistinctive, labelsKey, namespaceOf } from '@weir/labels';
 import { type Key, keys, type StateDB, type Table } from '@weir/statedb';
 import type { IdentityRow } from '../types.ts';
-import { accountNames, type Payer } from './identity-accounts.ts';
 
 /** A number that stands for a label set. */
 export interface KnownIdentity {
   readonly row: IdentityRow;
   /** Milliseconds; undefined: a pod has it. */
   readonly unusedSince: number | undefined;
-  /** Who pays for it (identity-accounts.ts). */
-  readonly payer: Payer;
-  /** A node pays though an ordinary pod has it, because its namespace has no room. */
-  readonly owed: boolean;
 }
 
 export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
@@ -20,18 +15,14 @@ export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
     key: ({ row }) => identityKey(row.id),
     indexes: [
       { name: 'labels', keys: ({ row }) => [labelsKey(row.labels)] },
-      { name: 'namespace', keys: ({ row }) => [namespaceOf(row.labels)] },
-      { name: 'label', keys: ({ row }) => labelKeys(row.labels) },
+      { name: 'namespace', keys: ({ row }) => [namespaceKey(namespaceOf(row.labels), row.id)] },
+      { name: 'label', keys: ({ row }) => labelKeys(row) },
       // Both: longest unused first.
       { name: 'unused', keys: ({ unusedSince }) => timeKeys(unusedSince) },
       {
         name: 'unused-in',
-        keys: ({ row, unusedSince, payer }) =>
-          timeKeys(unusedSince).flatMap((time) =>
-            accountNames(namespaceOf(row.labels), payer).map((account) => keys.join(account, time)),
-          ),
+        keys: ({ row, unusedSince }) => timeKeys(unusedSince).map((time) => keys.join(namespaceOf(row.labels), time)),
       },
-      { name: 'owed', keys: ({ row, owed }) => (owed ? [namespaceOf(row.labels)] : []) },
     ],
   });
 }
@@ -41,16 +32,22 @@ export function identityKey(id: number): Key {
   return keys.uint(id, 32);
 }
 
-/** Of index `label`: of identities that have the value under the key, whatever its source; of one namespace, or of all. */
-export function labelKey(key: string, value: string, namespace?: string): Key {
-  const bare = key.slice(key.indexOf(':') + 1);
-  return namespace === undefined ? keys.join(bare, value) : keys.join(bare, value, namespace);
+/** Of index `namespace`, of an identity or of all: so that who looks at many can go on after one. */
+export function namespaceKey(namespace: string, id?: number): Key {
+  return id === undefined ? keys.join(namespace) : keys.join(namespace, identityKey(id));
 }
 
-function labelKeys(labels: LabelMap): Key[] {
+/** Of index `label`: of identities that have the value under the key, whatever its source; of one namespace, or of all. */
+export function labelKey(key: string, value: string, namespace?: string, id?: number): Key {
+  const bare = key.slice(key.indexOf(':') + 1);
+  if (namespace === undefined) return keys.join(bare, value);
+  return id === undefined ? keys.join(bare, value, namespace) : keys.join(bare, value, namespace, identityKey(id));
+}
+
+function labelKeys({ id, labels }: IdentityRow): Key[] {
   const namespace = namespaceOf(labels);
   return Object.entries(labels).flatMap(([key, value]) =>
-    isDistinctive(key) ? [labelKey(key, value, namespace)] : [],
+    isDistinctive(key) ? [labelKey(key, value, namespace, id)] : [],
   );
 }
 

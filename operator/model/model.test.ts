@@ -46,6 +46,7 @@ describe('model', () => {
             act(model, inputs);
             if (flush) drain(model, desired);
           }
+          drain(model, desired);
           model.collect();
           drain(model, desired);
 

@@ -4,8 +4,9 @@
  * Guarantees:
  * - Whatever the order and grouping of the changes, the desired state is that of a model that starts from scratch with
  *   the same inputs and adopts what this one had written; but for which policies have no place in a namespace of too many.
+ * - Work waits in one queue, in turns of the namespaces that cause it (work.ts). What a policy's rules were stays until its selectors are evaluated.
  * - A round is one transaction: readers see all that follows from its changes or nothing, and a throw leaves nothing.
- * - The desired tables are empty until `completion`, and initialised by its last step.
+ * - The desired tables are initialised by the last step of `completion`; before that they have what was adopted.
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
  *   selectors when it is new.
  */
@@ -14,27 +15,29 @@ import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir
 import type { PolicyLimits } from '../limits.ts';
 import { resolvedName } from '../names.ts';
 import { show, type Tables } from '../tables.ts';
-import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
+import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { Census } from './census.ts';
+import { FairQueue } from './fair-queue.ts';
 import { createKnownIdentities } from './known-identities.ts';
 import { showPeerSet } from './peer-sets.ts';
 import { PodBook, type PodBookOptions } from './pod-book.ts';
-import { type AdoptedPolicy, type Enforced, type Pace, PolicyBook, type PolicyEntry } from './policy-book.ts';
+import { type AdoptedPolicy, type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
 import { PortNames } from './port-names.ts';
-import { SelectorIndex } from './selector-index.ts';
+import { type HasTime, SelectorIndex } from './selector-index.ts';
 import { servicesIn } from './service-needs.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import type { Step } from './steps.ts';
 import { SubjectHosts } from './subject-hosts.ts';
-import { laterShare, machineStopwatch, RoundShare, type Stopwatch } from './time-share.ts';
+import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
+import { type Kind, type Work, work, workKey } from './work.ts';
 
 export interface ModelOptions extends PodBookOptions {
   readonly db: StateDB;
   readonly tables: Tables;
   /** Milliseconds an unused identity is kept. */
   readonly identityGraceMs: number;
-  /** What policies may cost. Default: nothing is limited. */
+  /** What policies may ask for. Default: nothing is limited. */
   readonly policyLimits?: PolicyLimits;
   /** Milliseconds between two statuses of one policy. Default 0: nothing is held back. */
   readonly statusIntervalMs?: number;
@@ -70,22 +73,22 @@ export class Model {
   /** What a round may write. */
   readonly #written: readonly AnyTable[];
   readonly #derived: readonly InitDone[];
-  /** For pods that wait: one that 10,000 selectors match takes 25 ms. */
-  readonly #waitingShare: RoundShare;
-  /** For `#setAgain`: to read a policy takes up to 0.1 s, in one piece. */
-  readonly #againShare: RoundShare;
+  readonly #queue: FairQueue<Work>;
+  readonly #stopwatch: Stopwatch;
 
   constructor(options: ModelOptions) {
     const { db, tables, now, statusIntervalMs: intervalMs = 0, stopwatch = machineStopwatch } = options;
     this.#options = options;
-    this.#waitingShare = new RoundShare(stopwatch);
-    this.#againShare = new RoundShare(stopwatch);
+    this.#stopwatch = stopwatch;
+    const queue = new FairQueue<Work>(db, 'work');
+    this.#queue = queue;
     const knownIdentities = createKnownIdentities(db);
     const sets = new SelectorIndex(db, knownIdentities, {
-      onResize: (txn, hash, by) => this.#policies.resized(txn, hash, by),
+      queue,
+      isStarted: (reader) => this.isComplete(reader),
       onMoved: (txn, hash) => this.#portNames.moved(txn, hash),
     });
-    const policies = new PolicyBook(db, sets, (reader) => servicesIn(reader, tables), options.policyLimits);
+    const policies = new PolicyBook(db, queue, (reader) => servicesIn(reader, tables), options.policyLimits);
     const census = new Census(db, {
       onChange: (txn, resident, by) => this.#hosts.move(txn, resident, by),
       onPresence: (txn, identity) => this.#portNames.presence(txn, identity),
@@ -93,7 +96,9 @@ export class Model {
     const portNames = new PortNames(db, { sets, policies, census }, (txn, key) => this.#statuses.mark(txn, key));
     const hosts = new SubjectHosts(db, { policies, sets, census });
     const forStatuses = statusTables(db);
-    const sources = { tables, knownIdentities, sets, policies, census, portNames, hosts };
+    // Its selectors are still to be evaluated.
+    const isPending = (reader: Reader, key: string): boolean => queue.has(reader, workKey('sets', key));
+    const sources = { tables, knownIdentities, sets, policies, census, portNames, hosts, queue, isPending };
     this.#sets = sets;
     this.#policies = policies;
     this.#portNames = portNames;
@@ -104,30 +109,36 @@ export class Model {
     const { identities, peerSets, resolved, slices, statuses, events } = tables;
     const desired: readonly AnyTable[] = [identities, peerSets, resolved, slices, statuses, events];
     this.#derived = desired.map((table) => db.initialiser(table, 'derived'));
-    const books = [sets, policies, census, portNames, hosts, this.#pods].flatMap(
+    const books = [sets, policies, census, portNames, hosts, this.#pods, queue].flatMap(
       (book): readonly AnyTable[] => book.tables,
     );
     this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
   }
 
   /**
-   * Takes changes in by `fn`, and puts what follows from them into the desired tables; of the pods that wait, of the sets that identities come to, of
-   * the policies that can be afforded again, and of the statuses, as many as there is time for. `fn` may write `others`, too.
+   * Takes changes in by `fn`, does work that waits, as much as there is time for, and puts what follows into the desired tables.
    */
-  round(fn: (txn: WriteTxn) => void, others: readonly AnyTable[] = []): Later {
-    return this.#options.db.write([...this.#written, ...others], (txn) => {
+  round(fn: (txn: WriteTxn) => void): Later {
+    return this.#options.db.write(this.#written, (txn) => {
       fn(txn);
       const complete = this.isComplete(txn);
-      if (complete) this.#serveWaiting(txn);
+      if (complete) this.#work(txn);
       this.#pods.settle(txn, !complete);
       if (complete) this.#showChanged(txn);
       return this.later(txn);
     });
   }
 
+  /** There is work on the row of this key, which is looked at in its turn, as it is then. `by`: its namespace, or the node. */
+  changed(txn: WriteTxn, kind: Kind, of: string, by: string): void {
+    this.#queue.put(txn, work(kind, of, by));
+  }
+
   /** Takes over what the API holds; call first, and `completion` when every input has been put in. */
   adopt(txn: WriteTxn, adopted: Adopted): void {
     this.#policies.adopt(txn, adopted);
+    // Until their selectors are evaluated, and whatever becomes of them: what is in force stays.
+    for (const { resolved } of this.#policies.adopted(txn)) show(txn, this.#options.tables.resolved, resolved);
     this.#pods.adopt(txn, adopted);
     for (const { key, uid, status } of adopted.statuses) this.#statuses.adopt(txn, key, uid, status);
   }
@@ -138,7 +149,6 @@ export class Model {
    * be read now. What was resolved of them stays, until `kindKnown`.
    */
   *completion(reader: Reader, missing: Iterable<PolicyObjectKind> = []): Generator<Step> {
-    const { peerSets, resolved } = this.#options.tables;
     yield (txn) => {
       for (const kind of missing) txn.upsert(this.#keptKinds, { kind });
     };
@@ -148,16 +158,6 @@ export class Model {
     yield (txn) => {
       for (const entry of this.#policies.all(txn)) this.#statuses.found(txn, entry);
     };
-    for (let more = true; more; ) {
-      yield (txn) => {
-        more = this.#sets.lookNext(txn);
-      };
-    }
-    for (const hash of this.#sets.hashes(reader)) yield (txn) => showPeerSet(txn, peerSets, this.#sets, hash);
-    for (const entry of this.#policies.all(reader)) {
-      const row = entry.resolved;
-      if (row !== undefined) yield (txn) => show(txn, resolved, row);
-    }
     yield* this.#pods.showAll(reader);
     yield (txn) => {
       for (const done of this.#derived) done(txn);
@@ -182,19 +182,6 @@ export class Model {
     this.#allKindsKnown(txn);
   }
 
-  /**
-   * The labels of a namespace have changed: its pods are placed anew by `placeNext`. One that is gone changes nothing: it vanishes after its
-   * pods.
-   */
-  namespaceChanged(txn: WriteTxn, name: string): void {
-    this.#pods.namespaceChanged(txn, name);
-  }
-
-  /** Places the next pod whose namespace has other labels; false: there is none. */
-  placeNext(txn: WriteTxn): boolean {
-    return this.#pods.placeNext(txn);
-  }
-
   setPod(txn: WriteTxn, row: PodRow): void {
     this.#pods.setPod(txn, row);
   }
@@ -203,24 +190,15 @@ export class Model {
     this.#pods.deletePod(txn, key);
   }
 
-  /** Where there is no time to find all that its selectors match, that goes on in later rounds, once the first state is complete. */
-  setPolicy(txn: WriteTxn, row: PolicyRow): void {
-    const known = this.#policies.get(txn, row.key)?.row;
-    if (known?.uid === row.uid && known.generation === row.generation) return;
-    const when = this.isComplete(txn) ? 'change' : 'first';
-    this.#setPolicy(txn, row, { hasTime: laterShare(this.#options.stopwatch ?? machineStopwatch), when });
-  }
-
-  #setPolicy(txn: WriteTxn, row: PolicyRow, pace: Pace): void {
+  /** `again`: though it is the one that has been read. */
+  setPolicy(txn: WriteTxn, row: PolicyRow, again = false): void {
     const known = this.#policies.get(txn, row.key);
-    const set = this.#policies.set(txn, row, pace);
-    if (set === undefined) return;
-    const { before, after } = set;
+    if (!again && known?.row.uid === row.uid && known.row.generation === row.generation) return;
+    const { before, after } = this.#policies.set(txn, row);
     this.#replacePolicy(txn, row, before, after);
     this.#statuses.changed(txn, known, after);
     if (known === undefined && txn.has(this.#keptKinds, row.kind)) this.#statuses.found(txn, after);
     if (known !== undefined) this.#hosts.release(txn, known.subjects);
-    if (!after.waits) this.#sets.forgetEvaluated(txn, row.key);
   }
 
   /** The API server holds a policy's rules as they were resolved, or not any more. */
@@ -246,7 +224,7 @@ export class Model {
     if (before?.live !== row.live || before.uid !== row.uid) this.#statuses.nodeChanged(txn, row.name);
   }
 
-  deleteNode(txn: WriteTxn, { name }: NodeRow): void {
+  deleteNode(txn: WriteTxn, name: string): void {
     this.#pods.setNode(txn, name, undefined);
     this.#statuses.nodeChanged(txn, name);
   }
@@ -272,16 +250,20 @@ export class Model {
   /** Forgets identities that nobody uses for long enough. */
   collect(txn: WriteTxn): void {
     this.#pods.collect(txn, this.#options.identityGraceMs);
-    this.#policies.recount(txn);
   }
 
   /** As `round` told, with time that has passed since. */
   later(reader: Reader): Later {
     return {
-      more: this.#statuses.more(reader) || (this.isComplete(reader) && this.#hasMore(reader)),
+      more: this.#statuses.more(reader) || this.hasWork(reader),
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
+  }
+
+  /** Changes, and what follows from them, wait for their turn. */
+  hasWork(reader: Reader): boolean {
+    return this.isComplete(reader) && !this.#queue.isEmpty(reader);
   }
 
   /** Pods that wait for an identity. */
@@ -305,30 +287,30 @@ export class Model {
     before: readonly Enforced[],
     after: PolicyEntry | undefined,
   ): void {
-    for (const [hash, selector] of after?.selectors ?? []) this.#sets.add(txn, key, hash, selector);
+    for (const [hash, selector] of after?.selectors ?? []) this.#sets.add(txn, hash, selector);
     for (const { selectors } of before) this.#release(txn, selectors.keys());
-    this.#showResolved(txn, resolvedName(kind, namespace, name), after?.resolved);
+    if (after?.resolved !== undefined) this.changed(txn, 'sets', key, namespace ?? '');
+    else {
+      this.#queue.remove(txn, workKey('sets', key));
+      txn.delete(this.#options.tables.resolved, resolvedName(kind, namespace, name));
+    }
     this.#statuses.mark(txn, key);
   }
 
-  /** What an earlier leader resolved of a policy that has not been set: shown as it was while its kind cannot be read. */
+  /** What an earlier leader resolved of a policy that has not been set: stays while its kind cannot be read. */
   #keepOrForget(txn: WriteTxn, { resolved, selectors }: AdoptedPolicy): void {
-    const { tables } = this.#options;
     if (!txn.has(this.#keptKinds, resolved.source.kind)) {
       this.#forgetAdopted(txn, resolved.name);
       return;
     }
-    for (const [hash, selector] of selectors) {
-      this.#sets.add(txn, resolved.name, hash, selector);
-      showPeerSet(txn, tables.peerSets, this.#sets, hash);
-    }
-    show(txn, tables.resolved, resolved);
+    for (const [hash, selector] of selectors) this.#sets.add(txn, hash, selector);
+    this.changed(txn, 'sets', resolved.name, resolved.source.namespace ?? '');
   }
 
   #forgetAdopted(txn: WriteTxn, name: string): void {
     const adopted = this.#policies.forgetAdopted(txn, name);
     this.#release(txn, adopted?.selectors.keys() ?? []);
-    this.#showResolved(txn, name, undefined);
+    txn.delete(this.#options.tables.resolved, name);
   }
 
   /** The sets go that nothing names any more. */
@@ -340,40 +322,68 @@ export class Model {
     if (txn.count(this.#keptKinds) === 0) this.#statuses.adoptionDone(txn);
   }
 
-  #showResolved(txn: WriteTxn, name: string, row: ResolvedRow | undefined): void {
-    if (!this.isComplete(txn)) return;
-    const { resolved } = this.#options.tables;
-    if (row === undefined) txn.delete(resolved, name);
-    else show(txn, resolved, row);
-  }
-
-  /** Policies that wait, or were refused and perhaps are not now, as many as there is time for: a share a round, on average. */
-  #setAgain(txn: WriteTxn): void {
-    this.#againShare.spend(this.#policies.hasAgain(txn), (hasTime) => {
-      const row = this.#policies.nextAgain(txn);
-      if (row !== undefined) this.#setPolicy(txn, row, { hasTime, when: 'again' });
-      return row !== undefined;
-    });
-  }
-
-  /** Pods that wait for a number and may have one now, as many as there is time for: a share a round, on average. */
-  #serveWaiting(txn: WriteTxn): void {
-    this.#pods.queueWaiting(txn);
-    this.#waitingShare.spend(this.#pods.hasToServe(txn), () => this.#pods.serveNext(txn));
+  #work(txn: WriteTxn): void {
+    const hasTime = timeShare(this.#stopwatch);
+    do {
+      const next = this.#queue.take(txn);
+      if (next === undefined) break;
+      const from = this.#do(txn, next, timeShare(this.#stopwatch));
+      if (from !== undefined) this.#queue.putBack(txn, { ...next, from });
+    } while (hasTime());
     this.#pods.tellWaiting(txn);
   }
 
-  #hasMore(reader: Reader): boolean {
-    return this.#policies.hasAgain(reader) || this.#sets.hasLooks(reader) || this.#pods.hasToServe(reader);
+  /** Returns where the work goes on; undefined: it is done. */
+  #do(txn: WriteTxn, { kind, of, from }: Work, hasTime: HasTime): string | undefined {
+    switch (kind) {
+      case 'namespace':
+        return this.#pods.placeNext(txn, of, from);
+      case 'waiting':
+        return this.#pods.serveNext(txn, of, from);
+      case 'sets':
+        return this.#evaluate(txn, of, hasTime) ? undefined : '';
+      case 'identity':
+        return this.#sets.look(txn, of, hasTime) ? undefined : '';
+      default:
+        this.#takeIn(txn, kind, of);
+        return undefined;
+    }
   }
 
-  /** Identities come to sets and leave them, as many as there is time for. */
-  #moveIdentities(txn: WriteTxn): void {
-    const hasTime = laterShare(this.#options.stopwatch ?? machineStopwatch);
-    while (this.#sets.lookNext(txn)) {
-      this.#showSets(txn);
-      if (!hasTime()) return;
+  /** Takes the input row in as it is now. */
+  #takeIn(txn: WriteTxn, kind: Kind, of: string): void {
+    const { pods, policies, nodes, servicePeers } = this.#options.tables;
+    if (kind === 'pod') {
+      const row = txn.get(pods, of);
+      if (row === undefined) this.deletePod(txn, of);
+      else this.setPod(txn, row);
+    } else if (kind === 'node') {
+      const row = txn.get(nodes, of);
+      if (row === undefined) this.deleteNode(txn, of);
+      else this.setNode(txn, row);
+    } else if (kind === 'service') {
+      const [namespace = '', name = ''] = of.split('/');
+      this.serviceChanged(txn, txn.get(servicePeers, of) ?? { namespace, name, labels: {}, addresses: [] });
+    } else {
+      const row = txn.get(policies, of);
+      if (row === undefined) this.deletePolicy(txn, of);
+      else this.setPolicy(txn, row, kind === 'reread');
     }
+  }
+
+  /** Evaluates selectors of a policy, while there is time; shows its rules once all of them are. Returns whether that is so. */
+  #evaluate(txn: WriteTxn, of: string, hasTime: HasTime): boolean {
+    const { resolved, selectors } = this.#policies.enforced(txn, of) ?? {};
+    let isFirst = true;
+    for (const hash of selectors?.keys() ?? []) {
+      if (this.#sets.isComplete(txn, hash)) continue;
+      if (!isFirst && !hasTime()) return false;
+      isFirst = false;
+      if (!this.#sets.evaluate(txn, hash, hasTime)) return false;
+    }
+    if (resolved !== undefined) show(txn, this.#options.tables.resolved, resolved);
+    if (this.#policies.get(txn, of) !== undefined) this.#statuses.mark(txn, of);
+    return true;
   }
 
   #showSets(txn: WriteTxn): void {
@@ -381,8 +391,6 @@ export class Model {
   }
 
   #showChanged(txn: WriteTxn): void {
-    this.#moveIdentities(txn);
-    this.#setAgain(txn);
     this.#showSets(txn);
     for (const key of this.#hosts.takeMoved(txn)) this.#statuses.mark(txn, key);
     this.#pods.showChanged(txn);

@@ -155,10 +155,10 @@ export class NodeProgress {
   /** The version by which nodes can read this generation; undefined: they cannot yet. */
   #version(
     reader: Reader,
-    { row: { kind, namespace, name, uid, generation }, resolved, waits }: PolicyEntry,
+    { row: { kind, namespace, name, uid, generation }, resolved }: PolicyEntry,
   ): string | undefined {
     const row = reader.get(this.#tables.resolvedVersions, resolvedName(kind, namespace, name));
-    const current = !waits && resolved?.source.generation === generation;
+    const current = resolved?.source.generation === generation;
     return current && row?.uid === uid && row.generation === generation ? row.version : undefined;
   }
 

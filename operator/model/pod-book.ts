@@ -7,26 +7,24 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import { MOST_NODE_ADDRESSES } from '@weir/kube';
-import { labelsKey, podIdentityLabels } from '@weir/labels';
-import type { AnyTable, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
-import { NoIdentityError } from '../errors.ts';
+import { podIdentityLabels } from '@weir/labels';
+import { type AnyTable, afterPrefix, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
+import { NoIdentityError, RANGE_ACCOUNT } from '../errors.ts';
 import type { Tables } from '../tables.ts';
 import type { Adopted, NodeRow, PodRow, RefusedAddress, SlicedPod } from '../types.ts';
 import { AddressClaims } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
 import { IdentityBook, type IdentityBookOptions } from './identity-book.ts';
-import { IdentityPayers } from './identity-payers.ts';
-import type { KnownIdentity } from './known-identities.ts';
+import { identityKey, type KnownIdentity } from './known-identities.ts';
 import { Marks } from './marks.ts';
-import { claimsOf, createPlacedPods, type PlacedPod } from './placed-pods.ts';
+import { claimsOf, createPlacedPods, type PlacedPod, waitingKey } from './placed-pods.ts';
 import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
-import { RelabelledNamespaces } from './relabelled.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
 import type { Step } from './steps.ts';
 import { WaitingPods } from './waiting-pods.ts';
-import { WaitingTurns } from './waiting-turns.ts';
+import { type WorkQueue, work } from './work.ts';
 
 export interface PodBookOptions {
   readonly cluster: string;
@@ -34,9 +32,6 @@ export interface PodBookOptions {
   readonly now: () => number;
   /** Most identities of one namespace, unused ones included; 0 (default): as many as there are. */
   readonly identitiesPerNamespace?: number;
-  /** Most that only mirror pods of one node have in one namespace, and in all; 0 (default): as many as there are. */
-  readonly mirrorIdentitiesPerNodeAndNamespace?: number;
-  readonly mirrorIdentitiesPerNode?: number;
   /** Numbers that are given out. Default: all that pods can have. */
   readonly identityRange?: IdentityBookOptions['range'];
   /**
@@ -58,6 +53,7 @@ export interface PodBookSources {
   readonly sets: SelectorIndex;
   readonly census: Census;
   readonly portNames: PortNames;
+  readonly queue: WorkQueue;
 }
 
 export class PodBook {
@@ -66,20 +62,13 @@ export class PodBook {
   readonly #pods: Table<PlacedPod>;
   readonly #identities: IdentityBook;
   readonly #slices: SlicePacker;
-  readonly #relabelled: RelabelledNamespaces;
   readonly #networks: PodNetworks;
   readonly #addresses: AddressClaims;
   /** Addresses that may have another owner, each with a pod that claims it, or did, and has changed. */
   readonly #claimed = new Marks<string>();
   /** Pods of which the slices may say something else. */
   readonly #moved = new Marks<string>();
-  readonly #payers: IdentityPayers;
   readonly #waiting: WaitingPods;
-  /** Accounts that have fewer numbers in use. */
-  readonly #freed = new Marks<string>();
-  /** Label sets (`labelsKey`) that have a number now. */
-  readonly #given = new Marks<string>();
-  readonly #turns: WaitingTurns;
 
   constructor(db: StateDB, sources: PodBookSources, options: PodBookOptions) {
     this.#sources = sources;
@@ -91,18 +80,14 @@ export class PodBook {
       now: options.now,
       onNoIdentity: options.onNoIdentity,
     });
-    this.#turns = new WaitingTurns(db, this.#pods);
     const { identityRange: range, identitiesPerNamespace: perNamespace = 0 } = options;
-    const { mirrorIdentitiesPerNodeAndNamespace: perPair = 0, mirrorIdentitiesPerNode: perNode = 0 } = options;
     this.#identities = new IdentityBook(db, sources.knownIdentities, sources.tables.identities, {
-      limits: { perNamespace, perPair, perNode },
+      perNamespace,
       ...(range === undefined ? {} : { range }),
-      onForgotten: (txn, { id, labels }) => sources.sets.removeIdentity(txn, id, labels),
-      onFreed: (txn, account) => this.#freed.add(txn, account),
+      onForgotten: (txn, { id, labels }) => sources.sets.identityChanged(txn, id, labels),
+      onFreed: (txn, namespace) => this.#freed(txn, namespace),
     });
-    this.#payers = new IdentityPayers(this.#pods, this.#identities);
     this.#slices = new SlicePacker(db, sources.tables.slices);
-    this.#relabelled = new RelabelledNamespaces(db);
     this.#networks = new PodNetworks(db);
     this.#addresses = new AddressClaims(db, {
       pods: this.#pods,
@@ -112,15 +97,14 @@ export class PodBook {
   }
 
   get tables(): readonly AnyTable[] {
-    const waiting = [this.#waiting, this.#turns];
-    const books = [this.#identities, ...waiting, this.#slices, this.#relabelled, this.#networks, this.#addresses];
+    const books = [this.#identities, this.#waiting, this.#slices, this.#networks, this.#addresses];
     return [this.#pods, ...books.flatMap(({ tables }) => tables)];
   }
 
   adopt(txn: WriteTxn, adopted: Pick<Adopted, 'identities' | 'slices'>): void {
     for (const row of adopted.identities) {
       if (!this.#identities.adopt(txn, row, this.#options.now())) continue;
-      this.#sources.sets.addIdentity(txn, row.id, row.labels);
+      this.#sources.sets.identityChanged(txn, row.id, row.labels);
     }
     for (const { name, namespace, pods } of adopted.slices) {
       const names = pods.map((pod) => pod.name);
@@ -146,7 +130,7 @@ export class PodBook {
 
   /** Everything is shown: from now on it is known which numbers are unused. */
   shown(txn: WriteTxn): void {
-    for (const account of this.#waiting.all(txn)) this.#freed.add(txn, account);
+    for (const account of this.#waiting.all(txn)) this.#serve(txn, account);
   }
 
   /** Decides on the addresses that changes of this transaction touch. `loading`: inputs are still put in. */
@@ -176,16 +160,12 @@ export class PodBook {
     return before;
   }
 
-  /** The labels of a namespace have changed: its pods are placed anew by `placeNext`. */
-  namespaceChanged(txn: WriteTxn, name: string): void {
-    this.#relabelled.add(txn, name);
-  }
-
-  /** Places the next pod whose namespace has other labels; false: there is none. */
-  placeNext(txn: WriteTxn): boolean {
-    const pod = this.#relabelled.next(txn, this.#pods);
-    if (pod !== undefined) this.#place(txn, pod.row, pod);
-    return pod !== undefined;
+  /** The labels of a namespace have changed: places its next pod, in the order of keys from `from` on. Returns where the next is; undefined: it was the last. */
+  placeNext(txn: WriteTxn, namespace: string, from = `${namespace}/`): string | undefined {
+    const [pod] = txn.range(this.#pods, from, afterPrefix(`${namespace}/`));
+    if (pod === undefined) return undefined;
+    this.#place(txn, pod.row, pod);
+    return `${pod.row.key}\0`;
   }
 
   setPod(txn: WriteTxn, row: PodRow): void {
@@ -196,7 +176,6 @@ export class PodBook {
     const before = txn.delete(this.#pods, key);
     if (before === undefined) return;
     this.#move(txn, before, undefined);
-    this.#settle(txn, before, undefined);
   }
 
   /** Forgets identities that nobody uses for long enough. */
@@ -206,33 +185,17 @@ export class PodBook {
     this.#waiting.collect(txn, now);
   }
 
-  /** Those who wait for the numbers that this transaction has made free, or given, are to be placed by `serveNext`. To be called once everything is shown. */
-  queueWaiting(txn: WriteTxn): void {
-    for (let freed = [...this.#freed.take(txn)]; freed.length > 0; freed = [...this.#freed.take(txn)]) {
-      for (const account of freed) {
-        this.#payers.freed(txn, account);
-        this.#turns.freed(txn, account);
-      }
-    }
-    for (const labels of this.#given.take(txn)) this.#turns.given(txn, labels);
+  /** A number is free that pods wait for: places the next of them, from `from` on. Returns where the next is; undefined: it was the last. */
+  serveNext(txn: WriteTxn, account: string, from = keys.join(account)): string | undefined {
+    const [pod] = txn.range(this.#pods, from, afterPrefix(keys.join(account)), 'waiting');
+    if (pod === undefined) return undefined;
+    this.#place(txn, pod.row, pod);
+    return `${waitingKey(account, pod)}\0`;
   }
 
-  /** Whether `serveNext` has something to do. */
-  hasToServe(reader: Reader): boolean {
-    return !this.#turns.isEmpty(reader);
-  }
-
-  /** Places the next pod that waits, and may have a number now; false: there is none. To be called before `settle`. */
-  serveNext(txn: WriteTxn): boolean {
-    const served = this.#turns.serve(txn, (pod) => this.#place(txn, pod.row, pod, 'its turn'));
-    // A pod that gets a number may leave one that another waits for.
-    this.queueWaiting(txn);
-    return served;
-  }
-
-  /** Tells of pods that wait, once none more is served in this transaction. */
+  /** Tells of pods that wait, at the end of a round. */
   tellWaiting(txn: WriteTxn): void {
-    this.#waiting.tell(txn, (account) => this.#turns.has(txn, account));
+    this.#waiting.tell(txn);
   }
 
   /** Pods that wait for a number. */
@@ -252,25 +215,28 @@ export class PodBook {
 
   /** Steps that show everything. */
   *showAll(reader: Reader): Generator<Step> {
-    yield* this.#payers.adopt(reader);
     yield* this.#identities.showAll(reader);
     yield* this.#slices.showAll(reader);
   }
 
-  #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined, turn?: 'its turn'): void {
-    const after = { row, ...this.#identityOf(txn, row, before, turn) };
-    this.#replace(txn, before, after);
-    this.#settle(txn, before, after);
-  }
-
-  #replace(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod): void {
+  #place(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): void {
+    const after = { row, ...this.#identityOf(txn, row, before) };
     this.#waiting.begins(txn, before, after);
     txn.upsert(this.#pods, after);
     this.#move(txn, before, after);
   }
 
-  #settle(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod | undefined): void {
-    for (const id of new Set([before?.identity, after?.identity])) if (id !== undefined) this.#settlePayer(txn, id);
+  #freed(txn: WriteTxn, namespace: string): void {
+    if (!this.#identities.isShown(txn)) return;
+    for (const account of [namespace, RANGE_ACCOUNT]) this.#serve(txn, account);
+  }
+
+  /** Pods that wait for the account are placed again, as there is time for. */
+  #serve(txn: WriteTxn, account: string): void {
+    for (const _ of txn.prefix(this.#pods, keys.join(account), 'waiting')) {
+      this.#sources.queue.put(txn, work('waiting', account, account));
+      return;
+    }
   }
 
   /** Tells everybody who counts pods. */
@@ -278,6 +244,13 @@ export class PodBook {
     const { census, portNames } = this.#sources;
     census.move(txn, residentOf(before), residentOf(after));
     portNames.move(txn, namerOf(before), namerOf(after));
+    const left = before?.identity;
+    if (
+      left !== undefined &&
+      left !== after?.identity &&
+      txn.list(this.#pods, 'identity', identityKey(left)).next().done
+    )
+      this.#identities.release(txn, left, this.#options.now());
     for (const pod of [before, after]) {
       if (pod === undefined) continue;
       this.#moved.add(txn, pod.row.key);
@@ -291,17 +264,6 @@ export class PodBook {
 
   #settleAddress(txn: WriteTxn, address: string, changed: readonly string[], loading: boolean): void {
     for (const pod of this.#addresses.settle(txn, address, changed, loading)) this.#moved.add(txn, pod);
-  }
-
-  /** Sees who pays for the identity now. Mirror pods for which nobody can wait. */
-  #settlePayer(txn: WriteTxn, id: number): void {
-    const evicted = this.#payers.settle(txn, id, this.#options.now());
-    if (evicted.length === 0) return;
-    const labels = this.#identities.labelsOf(txn, id);
-    for (const { pod, because } of evicted)
-      this.#replace(txn, pod, { row: pod.row, identity: undefined, waiting: { labels, because } });
-    this.#payers.settle(txn, id, this.#options.now());
-    this.#identities.drop(txn, id);
   }
 
   /** Puts into the slices what the pod owns now. */
@@ -327,12 +289,7 @@ export class PodBook {
       yield* reader.covered(this.#pods, 'address', addressKey(address));
   }
 
-  #identityOf(
-    txn: WriteTxn,
-    row: PodRow,
-    before: PlacedPod | undefined,
-    turn?: 'its turn',
-  ): Pick<PlacedPod, 'identity' | 'waiting'> {
+  #identityOf(txn: WriteTxn, row: PodRow, before: PlacedPod | undefined): Pick<PlacedPod, 'identity' | 'waiting'> {
     if (row.hostNetwork || row.finished) return { identity: undefined, waiting: undefined };
     const namespace = txn.get(this.#sources.tables.namespaces, row.namespace);
     // Without the namespace's labels the identity would be a wrong one: a new pod waits, unknown to the nodes. Those of a
@@ -347,18 +304,13 @@ export class PodBook {
     });
     try {
       if (row.portExcess !== undefined) throw NoIdentityError.ports(row.portExcess);
-      const isAwaited = (account: string): boolean => turn === undefined && this.#turns.has(txn, account);
-      const { id, allocated } = this.#identities.use(txn, labels, row.mirrorOf, isAwaited);
-      if (allocated) {
-        this.#sources.sets.addIdentity(txn, id, labels);
-        this.#given.add(txn, labelsKey(labels));
-      }
+      const { id, allocated } = this.#identities.use(txn, labels);
+      if (allocated) this.#sources.sets.identityChanged(txn, id, labels);
       return { identity: id, waiting: undefined };
     } catch (error) {
       if (!(error instanceof NoIdentityError)) throw error;
-      // What is too large for an identity is not kept either; and no other pod's number would do.
-      const waitsFor = error.account === '' ? '' : labelsKey(labels);
-      return { identity: undefined, waiting: { labels: waitsFor, because: error } };
+      // What it had before is not kept: that stands for other labels.
+      return { identity: undefined, waiting: error };
     }
   }
 }

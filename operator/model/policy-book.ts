@@ -1,7 +1,7 @@
-/** Policies, read and resolved, and what stays enforced of those that cannot be read, or cost more than they may. */
-import { isDeepStrictEqual } from 'node:util';
+/** Policies, read and resolved, and what stays enforced of those that cannot be read, or ask for more than they may. */
 import type { LabelSelector } from '@weir/labels';
 import {
+  demandProblem,
   type PolicyProblem,
   parsePolicy,
   type ResolvedRule,
@@ -10,39 +10,26 @@ import {
   type ServicePeers,
   type ServiceRef,
   type ServiceView,
+  sizeProblem,
 } from '@weir/policy';
-import {
-  type AnyTable,
-  type Change,
-  type IndexSpec,
-  type Key,
-  keys,
-  type Reader,
-  type StateDB,
-  type Table,
-  type WriteTxn,
-} from '@weir/statedb';
+import type { AnyTable, IndexSpec, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { NO_LIMITS, type PolicyLimits } from '../limits.ts';
 import { hashesOf, resolvedName } from '../names.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
-import { askedBy, namedPorts, portNameKey } from './asked-names.ts';
-import { Budgets, covers, type Needs, NOTHING, needsOf } from './budgets.ts';
+import { askedSets, namedPorts, portNameKey } from './asked-names.ts';
 import { CookieBook, elementName } from './cookies.ts';
-import { FairQueue } from './fair-queue.ts';
-import { type CountedSets, MatchBudget, NOT_COUNTED, type Progress } from './match-budget.ts';
 import { dependents, type NamesServices, SERVICE_INDEX } from './service-needs.ts';
+import { type WorkQueue, work } from './work.ts';
 
-/** Rules in force, and what they need. */
+/** Rules in force. */
 export interface Enforced {
   readonly resolved: ResolvedRow | undefined;
   /** Selectors that `resolved` names, by hash. */
   readonly selectors: ReadonlyMap<string, LabelSelector>;
-  /** What they cost. */
-  readonly needs: Needs;
 }
 
 /** What is enforced of a policy that never could be. */
-const NEVER: Enforced = { resolved: undefined, selectors: new Map<string, LabelSelector>(), needs: NOTHING };
+const NEVER: Enforced = { resolved: undefined, selectors: new Map<string, LabelSelector>() };
 
 export interface PolicyEntry extends Enforced, NamesServices {
   readonly row: PolicyRow;
@@ -50,103 +37,46 @@ export interface PolicyEntry extends Enforced, NamesServices {
   /** What is enforced: this generation, or an older one of the same uid. */
   readonly resolved: ResolvedRow | undefined;
   readonly subjects: ReadonlySet<string>;
-  /** What this generation would cost, which cannot be afforded now; undefined: it can, or never could be, or nobody knows yet. */
-  readonly wanting: Wanting | undefined;
-  /** This generation has not been read to the end: it waits for its turn (`nextAgain`). */
-  readonly waits: boolean;
+  /** It is one of the policies that its namespace may have. */
+  readonly placed: boolean;
 }
-
-interface Wanting extends Needs {
-  /** What it would have matched when it was read last, as far as that was counted; undefined: it was refused before. */
-  readonly matches: number | undefined;
-}
-
-/** A policy that waits, or was refused and is to be read again. */
-interface Again {
-  readonly key: string;
-  readonly namespace: string;
-  /** Whatever is known of what it would cost, as that may be less by now. */
-  readonly anyway: boolean;
-  /** Services that it names are not what they were when it was read. */
-  readonly stale: boolean;
-}
-
-/** A generation of a policy that has been resolved, and is being counted: over several rounds, if it takes that long. */
-interface UnderWay extends Pick<PolicyRow, 'key' | 'uid' | 'generation'>, NamesServices {
-  readonly problems: readonly PolicyProblem[];
-  /** As it will be if it can be afforded. It has its cookies already. */
-  readonly resolved: ResolvedRow;
-  readonly selectors: Enforced['selectors'];
-  readonly needs: Needs;
-  readonly progress: Progress;
-}
-
-/** What a policy takes the place of. */
-interface Replaced {
-  /** What stays in force when this generation cannot be. */
-  readonly earlier: Enforced;
-  readonly cost: Needs;
-  /** Identities that it matches, summed. */
-  readonly matched: () => number;
-}
-
-/** How a policy is read. */
-type Reading = Pick<PolicyEntry, 'problems' | 'wanting'> & {
-  readonly enforced: Enforced;
-  /** Default true: it is one of the policies that its namespace may have. */
-  readonly placed?: boolean;
-  readonly waits?: boolean;
-  /** Default: none. */
-  readonly services?: readonly ServiceRef[];
-};
-
-/** When a policy is read. */
-export interface Pace {
-  /** Whether selectors may still be evaluated. */
-  readonly hasTime: () => boolean;
-  /** `first`: everybody waits for the first state. `change`: the policy has changed. `again`: `nextAgain` said so. */
-  readonly when: 'first' | 'change' | 'again';
-}
-
-/** What keeps a policy from being enforced as a whole. */
-const REFUSALS: ReadonlySet<PolicyProblem['code']> = new Set(['InvalidSpec', 'BudgetExceeded']);
-
-/** Place of refused policies among those of their namespace that are to be read: after those that wait. */
-const LAST = Number.MAX_SAFE_INTEGER;
 
 /** What an earlier run resolved, of a policy that has not been set yet. */
 export interface AdoptedPolicy extends Enforced {
   readonly resolved: ResolvedRow;
-  /** Identities that its peer sets list, summed. */
-  readonly matches: number;
+}
+
+/** How a policy is read. */
+interface Reading {
+  readonly problems: readonly PolicyProblem[];
+  readonly enforced: Enforced;
+  readonly services: readonly ServiceRef[];
+}
+
+/** Policies that have a place in a namespace, refused ones too. */
+interface Count {
+  readonly namespace: string;
+  readonly policies: number;
 }
 
 export class PolicyBook {
   readonly #entries: Table<PolicyEntry>;
   readonly #adopted: Table<AdoptedPolicy>;
+  readonly #counts: Table<Count>;
   readonly #cookies: CookieBook;
-  readonly #budgets: Budgets;
-  readonly #matches: MatchBudget;
-  readonly #sets: CountedSets;
-  readonly #again: FairQueue<Again>;
-  readonly #underWay: Table<UnderWay>;
+  readonly #limits: PolicyLimits;
+  readonly #queue: WorkQueue;
   readonly #servicesIn: (reader: Reader) => ServiceView;
 
   constructor(
     db: StateDB,
-    sets: CountedSets,
+    queue: WorkQueue,
     servicesIn: (reader: Reader) => ServiceView,
     limits: PolicyLimits = NO_LIMITS,
   ) {
-    this.#sets = sets;
+    this.#queue = queue;
     this.#servicesIn = servicesIn;
-    this.#again = new FairQueue(db, {
-      name: 'policies-again',
-      keyOf: ({ key }) => key,
-      ownerOf: ({ namespace }) => namespace,
-    });
-    this.#budgets = new Budgets(db, limits);
-    this.#matches = new MatchBudget(db, sets, limits);
+    this.#limits = limits;
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
     this.#entries = db.table<PolicyEntry>({
       name: 'parsed-policies',
@@ -159,27 +89,15 @@ export class PolicyBook {
           name: 'over-budget',
           keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
         },
-        {
-          name: 'refused',
-          keys: ({ row, problems }) => (problems.some(({ code }) => REFUSALS.has(code)) ? [row.namespace ?? ''] : []),
-        },
-        { name: 'waits', keys: ({ row, waits }) => (waits ? [row.namespace ?? ''] : []) },
-        { name: 'wanting', keys: ({ row, wanting }) => (wanting === undefined ? [] : [row.namespace ?? '']) },
-        {
-          name: 'too-many-matches',
-          keys: ({ row, wanting }) => (wanting?.matches === undefined ? [] : [keys.join(row.namespace ?? '')]),
-        },
-        { name: 'no-place', keys: ({ row, needs }) => (needs.policies === 0 ? [row.namespace ?? ''] : []) },
-        { name: 'subject', keys: ({ subjects }) => subjects },
+        { name: 'no-place', keys: ({ row, placed }) => (placed ? [] : [row.namespace ?? '']) },
         { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
         {
           name: 'port-name',
           keys: (entry) => rulesWithNames(entry).flatMap((rule) => namedPorts(rule).map(portNameKey)),
         },
-        { name: 'asked', keys: (entry) => rulesWithNames(entry).flatMap((rule) => askedBy(rule).hashes) },
         {
-          name: 'asks-everyone',
-          keys: (entry) => (rulesWithNames(entry).some((rule) => askedBy(rule).everyone) ? [''] : []),
+          name: 'asked',
+          keys: (entry) => rulesWithNames(entry).flatMap(askedSets),
         },
       ],
     });
@@ -188,26 +106,17 @@ export class PolicyBook {
       key: ({ resolved }) => resolved.name,
       indexes: [selector, { name: 'kind', keys: ({ resolved }) => [resolved.source.kind] }],
     });
-    this.#underWay = db.table<UnderWay>({
-      name: 'policies-under-way',
-      key: ({ key }) => key,
-      indexes: [SERVICE_INDEX],
-    });
+    this.#counts = db.table<Count>({ name: 'policy-counts', key: ({ namespace }) => namespace });
     this.#cookies = new CookieBook(db);
   }
 
   get tables(): readonly AnyTable[] {
-    const books = [this.#cookies, this.#budgets, this.#matches, this.#again];
-    return [this.#entries, this.#adopted, this.#underWay, ...books.flatMap((book): readonly AnyTable[] => book.tables)];
+    return [this.#entries, this.#adopted, this.#counts, ...this.#cookies.tables];
   }
 
-  /** Takes over what an earlier run resolved: its cookies, and its rules in case the policies cannot be read now. */
+  /** Takes over what an earlier run resolved: its cookies, its place, and its rules in case the policy cannot be read now. */
   adopt(txn: WriteTxn, { peerSets, resolved }: Pick<Adopted, 'peerSets' | 'resolved'>): void {
-    const [known, sizes] = [new Map<string, LabelSelector>(), new Map<string, number>()];
-    for (const { hash, selector, identities } of peerSets) {
-      known.set(hash, selector);
-      sizes.set(hash, (sizes.get(hash) ?? 0) + identities.length);
-    }
+    const known = new Map(Array.from(peerSets, ({ hash, selector }) => [hash, selector]));
     for (const was of resolved) {
       const { kind, namespace, name, generation } = was.source;
       // An earlier version may have given it another name.
@@ -219,11 +128,8 @@ export class PolicyBook {
         // A set that somebody deleted meanwhile cannot be had back from its hash: nodes keep what they have of it.
         if (selector !== undefined) selectors.set(hash, selector);
       }
-      const needs = needsOf(row.rules, selectors.values());
-      const matches = [...selectors.keys()].reduce((sum, hash) => sum + (sizes.get(hash) ?? 0), 0);
-      const twice = txn.upsert(this.#adopted, { resolved: row, selectors, needs, matches });
-      this.#budgets.charge(txn, row.source.namespace, twice?.needs ?? NOTHING, needs);
-      this.#matches.charge(txn, row.source.namespace, matches - (twice?.matches ?? 0));
+      const twice = txn.upsert(this.#adopted, { resolved: row, selectors });
+      if (twice === undefined) this.#count(txn, namespace, 1);
       for (const rule of row.rules) this.#cookies.keep(txn, rule.cookie, nameOf(row.source.uid, rule));
     }
   }
@@ -233,7 +139,7 @@ export class PolicyBook {
     return reader.all(this.#adopted);
   }
 
-  /** How many are refused for their cost. */
+  /** How many are refused for what they ask. */
   overBudget(reader: Reader): number {
     let count = 0;
     for (const _ of reader.list(this.#entries, 'over-budget', '')) count += 1;
@@ -249,54 +155,22 @@ export class PolicyBook {
     const adopted = txn.delete(this.#adopted, name);
     if (adopted === undefined) return undefined;
     this.#releaseCookies(txn, adopted.resolved, undefined);
-    this.#budgets.charge(txn, adopted.resolved.source.namespace, adopted.needs, NOTHING);
-    this.#matches.charge(txn, adopted.resolved.source.namespace, -adopted.matches);
+    this.#count(txn, adopted.resolved.source.namespace, -1);
     return adopted;
-  }
-
-  /** Whether policies wait to be read, or to be read again. */
-  hasAgain(reader: Reader): boolean {
-    return this.#budgets.fallen(reader) !== undefined || !this.#again.isEmpty(reader);
-  }
-
-  /** The next policy that waits, or was refused and perhaps would not be now, in turns of the namespaces. To be given to `set`. */
-  nextAgain(txn: WriteTxn): PolicyRow | undefined {
-    this.#queueAffordable(txn);
-    for (let next = this.#again.take(txn); next !== undefined; next = this.#again.take(txn)) {
-      const entry = this.get(txn, next.row.key);
-      if (entry?.waits === true || (entry !== undefined && next.row.stale)) return entry.row;
-      const isRefused = entry?.wanting !== undefined || entry?.needs.policies === 0;
-      if (isRefused && (next.row.anyway || this.#canAfford(txn, entry))) return entry.row;
-    }
-    return undefined;
-  }
-
-  /** Has policies that matched too much read again, if selectors may match less than at the last call. */
-  recount(txn: WriteTxn): void {
-    if (!this.#sets.takeFewer(txn)) return;
-    for (const { row } of txn.prefix(this.#entries, '', 'too-many-matches'))
-      this.#readAgain(txn, row.key, row.namespace ?? '', true);
   }
 
   /** A Service is another than it was, or gone: policies that name it are read again. */
   serviceChanged(txn: WriteTxn, service: ServicePeers): void {
-    for (const underWay of [...dependents(txn, this.#underWay, service)]) {
-      const { resolved } = this.get(txn, underWay.key) ?? NEVER;
-      this.#abandon(txn, underWay, resolved);
-    }
-    for (const { row } of [...dependents(txn, this.#entries, service)]) {
-      const { anyway = false } = this.#again.get(txn, row.key) ?? {};
-      this.#again.put(txn, again(row.key, row.namespace, anyway, txn.revision(this.#entries), true));
-    }
-  }
-
-  /** A set has so many members more, or fewer. */
-  resized(txn: WriteTxn, hash: string, by: number): void {
-    this.#matches.resized(txn, hash, by);
+    for (const { row } of [...dependents(txn, this.#entries, service)]) this.#readAgain(txn, row);
   }
 
   get(reader: Reader, key: string): PolicyEntry | undefined {
     return reader.get(this.#entries, key);
+  }
+
+  /** Rules that are in force, of a policy by its key, or of one that was adopted by its name. */
+  enforced(reader: Reader, of: string): Enforced | undefined {
+    return reader.get(this.#entries, of) ?? reader.get(this.#adopted, of);
   }
 
   all(reader: Reader): Iterable<PolicyEntry> {
@@ -308,29 +182,19 @@ export class PolicyBook {
     return entry?.row.key;
   }
 
-  /** Policies that have this set as a subject. */
-  withSubject(reader: Reader, hash: string): Iterable<string> {
-    return this.#keysIn(reader, 'subject', hash);
-  }
-
   /** Policies that have exactly these subjects, by `subjectsKey`. */
   withSubjects(reader: Reader, key: string): Iterable<string> {
-    return this.#keysIn(reader, 'subjects', key);
+    return keysOf(reader.list(this.#entries, 'subjects', key));
   }
 
   /** Policies that name ports by this name (`TCP/http`). */
   usingPortName(reader: Reader, name: string): Iterable<string> {
-    return this.#keysIn(reader, 'port-name', name);
+    return keysOf(reader.list(this.#entries, 'port-name', name));
   }
 
-  /** Policies that ask the members of this set for names. */
+  /** Policies that ask the members of this set, or EVERYONE, for names. */
   asking(reader: Reader, hash: string): Iterable<string> {
-    return this.#keysIn(reader, 'asked', hash);
-  }
-
-  /** Policies that ask all pods for names. */
-  askingEveryone(reader: Reader): Iterable<string> {
-    return this.#keysIn(reader, 'asks-everyone', '');
+    return keysOf(reader.list(this.#entries, 'asked', hash));
   }
 
   /** Whether anything that is enforced, or was adopted, names this set. */
@@ -340,164 +204,75 @@ export class PolicyBook {
     return false;
   }
 
-  /**
-   * Reads a policy. Returns its entry, and what that takes the place of; undefined: it is still being counted, and nothing has changed. Who has
-   * not been counted to the end is told by `nextAgain`.
-   */
-  set(
-    txn: WriteTxn,
-    row: PolicyRow,
-    pace: Pace,
-  ): { readonly before: readonly Enforced[]; readonly after: PolicyEntry } | undefined {
+  /** Reads a policy. Returns its entry, and what that takes the place of. */
+  set(txn: WriteTxn, row: PolicyRow): { readonly before: readonly Enforced[]; readonly after: PolicyEntry } {
     const before = this.get(txn, row.key);
     const name = resolvedName(row.kind, row.namespace, row.name);
-    const adopted = txn.get(this.#adopted, name);
-    const earlier = earlierOf(row, before, adopted);
-    const gone = [before, adopted].filter((old) => old !== undefined);
-    const cost = total(gone);
-    const matched = (): number => this.#matches.sum(txn, before?.selectors.keys() ?? []) + (adopted?.matches ?? 0);
-    const known = txn.get(this.#underWay, row.key);
-    if (known !== undefined && !isSame(known, row)) {
-      this.#abandon(txn, known, (before ?? adopted)?.resolved);
-      // It begins anew, and behind those that wait: who edits it without end keeps nobody else's from being read.
-      this.#again.remove(txn, row.key);
-    }
-    const reading = this.#read(txn, row, { earlier: earlier ?? NEVER, cost, matched }, pace);
-    const { problems, wanting, enforced, placed = true, waits = false, services = [] } = reading;
-    if (waits && pace.when === 'again') {
-      this.#again.putBack(txn, again(row.key, row.namespace, true, 0, before?.waits === false));
-      return undefined;
-    }
-    if (waits) this.#again.put(txn, again(row.key, row.namespace, true, txn.revision(this.#entries)));
+    const adopted = txn.delete(this.#adopted, name);
+    const places = (before?.placed === true ? 1 : 0) + (adopted === undefined ? 0 : 1);
+    const placed = places > 0 || this.#placesLeft(txn, row.namespace) > 0;
+    const earlier = earlierOf(row, before, adopted) ?? NEVER;
+    const { problems, services, enforced } = placed
+      ? this.#read(txn, row, earlier)
+      : { problems: [this.#noPlace(row.namespace)], services: [], enforced: earlier };
     const { resolved, selectors } = enforced;
-    const needs = { ...enforced.needs, policies: placed ? 1 : 0 };
-    const subjects = subjectsOf(resolved);
-    const after = { row, problems, services, wanting, waits, resolved, selectors, needs, subjects };
-    txn.delete(this.#adopted, name);
+    const after = { row, problems, services, placed, resolved, selectors, subjects: subjectsOf(resolved) };
     for (const old of [before?.resolved, adopted?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
     }
     txn.upsert(this.#entries, after);
-    this.#budgets.charge(txn, row.namespace, cost, after.needs);
-    const used = this.#matches.used(txn, row.namespace);
-    this.#matches.charge(txn, row.namespace, -(adopted?.matches ?? 0));
-    this.#matches.use(txn, row.namespace, before?.selectors.keys() ?? [], -1);
-    this.#matches.use(txn, row.namespace, after.selectors.keys(), 1);
-    if (row.namespace !== undefined && this.#matches.used(txn, row.namespace) < used)
-      this.#budgets.markFallen(txn, row.namespace);
-    return { before: gone, after };
+    this.#count(txn, row.namespace, (placed ? 1 : 0) - places);
+    return { before: [before, adopted].filter((old) => old !== undefined), after };
   }
 
   delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
-    const [entry, underWay] = [txn.delete(this.#entries, key), txn.get(this.#underWay, key)];
-    if (underWay !== undefined) this.#abandon(txn, underWay, undefined);
-    this.#again.remove(txn, key);
+    const entry = txn.delete(this.#entries, key);
     if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
-    if (entry !== undefined) {
-      this.#budgets.charge(txn, entry.row.namespace, entry.needs, NOTHING);
-      this.#matches.use(txn, entry.row.namespace, entry.selectors.keys(), -1);
-    }
+    if (entry !== undefined) this.#count(txn, entry.row.namespace, entry.placed ? -1 : 0);
     return entry;
   }
 
-  /** Of namespaces whose policies cost less than before: policies that may be had now. */
-  #queueAffordable(txn: WriteTxn): void {
-    for (let namespace = this.#budgets.fallen(txn); namespace !== undefined; namespace = this.#budgets.fallen(txn)) {
-      this.#budgets.lookedAt(txn, namespace);
-      for (const entry of txn.list(this.#entries, 'wanting', namespace))
-        if (this.#canAfford(txn, entry)) this.#readAgain(txn, entry.row.key, namespace, false);
-      let places = this.#budgets.placesLeft(txn, namespace);
-      for (const { row } of txn.list(this.#entries, 'no-place', namespace)) {
-        if (places <= 0) break;
-        places -= 1;
-        this.#readAgain(txn, row.key, namespace, false);
-      }
-    }
+  #readAgain(txn: WriteTxn, { key, namespace = '' }: PolicyRow): void {
+    this.#queue.put(txn, work('reread', key, namespace));
   }
 
-  #readAgain(txn: WriteTxn, key: string, namespace: string, anyway: boolean): void {
-    const known = this.#again.get(txn, key);
-    if (anyway || known === undefined) this.#again.put(txn, again(key, namespace, anyway, LAST, known?.stale));
+  /** Administrators write policies without a namespace: as many as they want. */
+  #placesLeft(reader: Reader, namespace: string | undefined): number {
+    const { policiesPerNamespace: most } = this.#limits;
+    if (namespace === undefined || most === 0) return Number.POSITIVE_INFINITY;
+    return most - (reader.get(this.#counts, namespace)?.policies ?? 0);
   }
 
-  /** Whether what was refused for the budget of its namespace may be had now, as far as is known without reading it. */
-  #canAfford(txn: WriteTxn, { row: { namespace }, wanting, needs, selectors }: PolicyEntry): boolean {
-    if (wanting === undefined) return this.#budgets.ofPlace(txn, namespace) === undefined;
-    if (!this.#budgets.fits(txn, namespace ?? '', needs, wanting)) return false;
-    if (wanting.matches === undefined) return true;
-    return this.#matches.fits(txn, namespace, this.#matches.sum(txn, selectors.keys()), wanting.matches);
+  /** The namespace has so many policies more, or fewer. Where there is a place, the next that has none is read. */
+  #count(txn: WriteTxn, namespace: string | undefined, by: number): void {
+    if (namespace === undefined) return;
+    const policies = (txn.get(this.#counts, namespace)?.policies ?? 0) + by;
+    if (policies === 0) txn.delete(this.#counts, namespace);
+    else txn.upsert(this.#counts, { namespace, policies });
+    if (this.#placesLeft(txn, namespace) <= 0) return;
+    const [next] = txn.list(this.#entries, 'no-place', namespace);
+    if (next !== undefined) this.#readAgain(txn, next.row);
   }
 
-  #read(txn: WriteTxn, row: PolicyRow, replaced: Replaced, pace: Pace): Reading {
-    const { earlier, cost } = replaced;
-    const known = txn.get(this.#underWay, row.key);
-    if (known !== undefined) return this.#count(txn, row, known, replaced, pace);
-    const refused = (problems: readonly PolicyProblem[]): Reading => ({
-      problems,
-      wanting: undefined,
-      enforced: earlier,
-    });
-    const noPlace = cost.policies > 0 ? undefined : this.#budgets.ofPlace(txn, row.namespace);
-    if (noPlace !== undefined) return { ...refused([noPlace]), placed: false };
-    const tooMuch = this.#budgets.ofText(row);
-    if (tooMuch !== undefined) return refused([tooMuch]);
-    if (!isInForce(row, earlier) && this.#isBusy(txn, row, pace)) return waiting(earlier);
-    const parsed = parsePolicy(row.object, row.kind, this.#servicesIn(txn));
-    const { problems, services } = parsed;
-    if (problems.some(({ code }) => REFUSALS.has(code))) return { ...refused(problems), services };
-    const { key, uid, generation } = row;
-    const resolved = this.#resolve(txn, row, parsed.rules, earlier);
-    return this.#count(
-      txn,
-      row,
-      { key, uid, generation, problems, services, ...resolved, progress: NOT_COUNTED },
-      replaced,
-      pace,
-    );
+  #noPlace(namespace = ''): PolicyProblem {
+    const { policiesPerNamespace: most } = this.#limits;
+    return {
+      code: 'BudgetExceeded',
+      path: '$',
+      message: `namespace ${JSON.stringify(namespace)} has ${most} other policies, refused ones too, and may have ${most}, so that this one is not read: remove some, put rules with one endpointSelector into one policy (field specs), or raise --policies-per-namespace (value operator.limits.policiesPerNamespace)`,
+    };
   }
 
-  /** Finds out whether what has been resolved can be afforded, as far as there is time. */
-  #count(txn: WriteTxn, row: PolicyRow, underWay: UnderWay, { earlier, cost, matched }: Replaced, pace: Pace): Reading {
-    const { problems, services, resolved, selectors, needs, progress } = underWay;
-    const alone = this.#budgets.ofPolicy(needs);
-    // First come keeps: what is in force, or is no more than that.
-    const inForce = isInForce(row, earlier) && (services.length === 0 || isSameRules(resolved, earlier.resolved));
-    const kept = inForce || covers(earlier.needs, needs);
-    const uncounted = alone ?? (kept ? undefined : this.#budgets.ofNamespace(txn, row.namespace, cost, needs));
-    const counted =
-      uncounted === undefined && !inForce
-        ? this.#matches.count(txn, { ...row, selectors, before: matched }, progress, pace.hasTime)
-        : undefined;
-    if (counted?.unfinished !== undefined) {
-      txn.upsert(this.#underWay, { ...underWay, progress: counted.unfinished });
-      return waiting(earlier);
-    }
-    const excess = uncounted ?? counted?.problem;
-    if (excess === undefined) {
-      txn.delete(this.#underWay, row.key);
-      return { problems, services, wanting: undefined, enforced: { resolved, selectors, needs } };
-    }
-    this.#abandon(txn, underWay, earlier.resolved);
-    const wanting = alone === undefined ? { ...needs, matches: counted?.matches } : undefined;
-    return { problems: [...problems, excess], services, wanting, enforced: earlier };
-  }
-
-  /**
-   * Whether a policy has to wait for others of its namespace, unread: only one of them is under way at a time, and before the first state is
-   * shown no more of them are read once one has been refused.
-   */
-  #isBusy(reader: Reader, { key, namespace = '' }: PolicyRow, { when }: Pace): boolean {
-    if (when === 'again') return false;
-    for (const index of when === 'first' ? ['waits', 'refused'] : ['waits'])
-      for (const { row } of reader.list(this.#entries, index, namespace)) if (row.key !== key) return true;
-    return false;
-  }
-
-  /** Forgets a policy that is under way, with its lists, and its cookies but for those of `inForce`. */
-  #abandon(txn: WriteTxn, { key, resolved }: UnderWay, inForce: ResolvedRow | undefined): void {
-    txn.delete(this.#underWay, key);
-    this.#sets.forgetEvaluated(txn, key);
-    this.#releaseCookies(txn, resolved, inForce);
+  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced): Reading {
+    const tooMuch = demandProblem(row.demand, this.#limits);
+    if (tooMuch !== undefined) return { problems: [tooMuch], services: [], enforced: earlier };
+    const { rules, problems, services } = parsePolicy(row.object, row.kind, this.#servicesIn(txn));
+    if (problems.some(({ code }) => code === 'InvalidSpec')) return { problems, services, enforced: earlier };
+    const enforced = this.#resolve(txn, row, rules, earlier);
+    const tooLarge = sizeProblem(enforced.resolved.rules, enforced.selectors);
+    if (tooLarge === undefined) return { problems, services, enforced };
+    this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
+    return { problems: [...problems, tooLarge], services, enforced: earlier };
   }
 
   #resolve(
@@ -515,15 +290,7 @@ export class PolicyBook {
       },
     });
     const source = { kind, ...(namespace === undefined ? {} : { namespace }), name, uid, generation };
-    return {
-      resolved: { name: resolvedName(kind, namespace, name), source, rules: resolved },
-      selectors,
-      needs: needsOf(resolved, selectors.values()),
-    };
-  }
-
-  #keysIn(reader: Reader, index: string, key: Key): Iterable<string> {
-    return keysOf(reader.list(this.#entries, index, key));
+    return { resolved: { name: resolvedName(kind, namespace, name), source, rules: resolved }, selectors };
   }
 
   #releaseCookies(txn: WriteTxn, old: ResolvedRow, now: ResolvedRow | undefined): void {
@@ -542,27 +309,6 @@ function earlierOf(
 ): Enforced | undefined {
   const earlier = before?.resolved === undefined ? adopted : before;
   return earlier?.resolved?.source.uid === uid ? earlier : undefined;
-}
-
-function waiting(earlier: Enforced): Reading {
-  return { problems: [], wanting: undefined, enforced: earlier, waits: true };
-}
-
-function isSame(a: Pick<PolicyRow, 'uid' | 'generation'>, b: Pick<PolicyRow, 'uid' | 'generation'>): boolean {
-  return a.uid === b.uid && a.generation === b.generation;
-}
-
-function isInForce({ generation }: PolicyRow, { resolved }: Enforced): boolean {
-  return resolved?.source.generation === generation;
-}
-
-/** Services may be others than when the earlier rules of this generation were resolved. */
-function isSameRules(resolved: ResolvedRow, earlier: ResolvedRow | undefined): boolean {
-  return isDeepStrictEqual(resolved.rules, earlier?.rules);
-}
-
-function again(key: string, namespace = '', anyway = false, revision = 0, stale = false): Change<Again> {
-  return { row: { key, namespace, anyway, stale }, revision, deleted: false };
 }
 
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */
@@ -588,18 +334,4 @@ function nameOf(
 
 function subjectsOf(resolved: ResolvedRow | undefined): ReadonlySet<string> {
   return new Set(resolved?.rules.map((rule) => rule.subject));
-}
-
-/** What they cost their namespace. */
-function total(all: readonly Enforced[]): Needs {
-  return all.reduce(
-    (sum, { needs }) => ({
-      ...NOTHING,
-      policies: sum.policies + needs.policies,
-      selectors: sum.selectors + needs.selectors,
-      bytes: sum.bytes + needs.bytes,
-      cidrs: sum.cidrs + needs.cidrs,
-    }),
-    NOTHING,
-  );
 }

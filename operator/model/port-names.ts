@@ -1,31 +1,34 @@
 /**
- * Which port names of a policy stand for nothing (ResolvedRefs, reason PortNameNotFound).
+ * Which port names of a policy stand for nothing (ResolvedRefs, reason PortNameNotFound): the first five, found whenever its status is folded.
  *
- * Ingress asks the selected pods for the name, egress the peers. Where no pod is there to ask, nothing is missing. A pod
- * that comes or goes wakes only the policies that ask its identity for names, and only when it is the first or last: as the identity comes to the
- * sets that are asked, or when they are looked at for it (SelectorIndex). Until then they do without it.
- *
- * What was found for a policy is kept until pods change. They may do so while it is looked for: then it is told as it is, and looked for again,
- * so that no one who changes pods all the time delays it for ever.
+ * Ingress asks the selected pods for the name, egress the peers. Where no pod is there to ask, nothing is missing. An identity that begins or
+ * ceases to give a name wakes the policies that use it; one that comes to a set that is asked, those that ask it.
  */
 import type { ResolvedRule } from '@weir/policy';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { PodPort } from '../types.ts';
-import { portNameKey } from './asked-names.ts';
+import { askedSets, EVERYONE, namedPorts, portNameKey } from './asked-names.ts';
 import type { Census } from './census.ts';
 import { identityKey } from './known-identities.ts';
-import {
-  type Answer,
-  goOn,
-  type MissingNames,
-  type NameSearch,
-  NONE_MISSING,
-  namesPorts,
-  type Pods,
-  searchFor,
-} from './name-search.ts';
 import type { PolicyBook } from './policy-book.ts';
 import type { SelectorIndex } from './selector-index.ts';
+
+/** A name that no asked pod knows. */
+export interface MissingName {
+  readonly path: string;
+  readonly name: string;
+  /** As the rule says: `TCP`, or several. */
+  readonly protocols: readonly string[];
+  /** Who was asked. */
+  readonly asked: 'selected pods' | 'peers';
+}
+
+export interface MissingNames {
+  /** In the order of the rules. */
+  readonly first: readonly MissingName[];
+  /** Not all names were looked for: enough are missing, or that would take too long. */
+  readonly more: boolean;
+}
 
 /** A pod that has an identity and an address, with the names that it gives ports. */
 export interface Namer {
@@ -40,6 +43,15 @@ interface Giver {
   readonly pods: number;
 }
 
+/** Names that a status names. */
+const MOST_NAMED = 5;
+/** Pods, sets and names that are looked at for one policy. Each takes about a microsecond. */
+const MOST_LOOKS = 10_000;
+
+interface Looks {
+  left: number;
+}
+
 export interface PortNamesSources {
   readonly sets: SelectorIndex;
   readonly policies: PolicyBook;
@@ -50,107 +62,84 @@ export class PortNames {
   readonly #sources: PortNamesSources;
   readonly #onChange: (txn: WriteTxn, policy: string) => void;
   readonly #givers: Table<Giver>;
-  readonly #searches: Table<NameSearch>;
 
   /** `onChange`: the answer for this policy may have changed. */
   constructor(db: StateDB, sources: PortNamesSources, onChange: (txn: WriteTxn, policy: string) => void) {
     this.#sources = sources;
     this.#onChange = onChange;
     this.#givers = db.table<Giver>({ name: 'named-ports', key: ({ name, identity }) => giverKey(name, identity) });
-    this.#searches = db.table<NameSearch>({ name: 'port-name-searches', key: ({ policy }) => policy });
   }
 
   get tables(): readonly AnyTable[] {
-    return [this.#givers, this.#searches];
+    return [this.#givers];
   }
 
   move(txn: WriteTxn, before: Namer | undefined, after: Namer | undefined): void {
     if (before?.identity === after?.identity && before?.ports === after?.ports) return;
-    // First the new: what both have is not missed in between. Many policies may name all of them, and each is woken once.
     const names = [...this.#count(txn, after, 1), ...this.#count(txn, before, -1)];
-    const policies = new Set<string>();
-    for (const name of names)
-      for (const policy of this.#sources.policies.usingPortName(txn, name)) policies.add(policy);
-    this.#wake(txn, policies);
+    const policies = names.flatMap((name) => [...this.#sources.policies.usingPortName(txn, name)]);
+    for (const policy of new Set(policies)) this.#onChange(txn, policy);
   }
 
   /** The first pod of an identity has come, or the last has gone. */
   presence(txn: WriteTxn, identity: number): void {
-    const { sets, policies, census } = this.#sources;
+    const { sets, census } = this.#sources;
     sets.presence(txn, identity);
-    if (census.places(txn) <= 1) this.#wake(txn, policies.askingEveryone(txn));
+    if (census.places(txn) <= 1) this.moved(txn, EVERYONE);
   }
 
   /** The members of this set, or their pods, are others. */
   moved(txn: WriteTxn, hash: string): void {
-    this.#wake(txn, this.#sources.policies.asking(txn, hash));
+    for (const policy of this.#sources.policies.asking(txn, hash)) this.#onChange(txn, policy);
   }
 
-  /**
-   * What a piece more of the search for a policy's names finds, until pods change or its rules do; undefined: it is not at its end, and is to be
-   * called again.
-   */
-  missing(txn: WriteTxn, policy: string, rules: readonly ResolvedRule[]): MissingNames | undefined {
-    const known = txn.get(this.#searches, policy);
-    if (!namesPorts(rules)) {
-      if (known !== undefined) this.forget(txn, policy);
-      return NONE_MISSING;
+  missing(reader: Reader, rules: readonly ResolvedRule[]): MissingNames {
+    const first: MissingName[] = [];
+    const looks = { left: MOST_LOOKS };
+    for (const rule of rules) {
+      const ports = namedPorts(rule);
+      if (ports.length === 0 || !this.#hasSomebody(reader, rule, looks)) continue;
+      const asked = rule.direction === 'ingress' ? 'selected pods' : 'peers';
+      for (const [name, same] of Map.groupBy(ports, (port) => port.name)) {
+        const protocols = [...new Set(same.map(({ protocol }) => protocol))];
+        const isGiven = protocols.some((protocol) => this.#isGiven(reader, rule, `${protocol}/${name}`, looks));
+        if (looks.left <= 0 || (!isGiven && first.length === MOST_NAMED)) return { first, more: true };
+        if (!isGiven) first.push({ path: rule.path, name, protocols, asked });
+      }
     }
-    const holds = known?.rules === rules && (known.at !== undefined || !known.stale);
-    const before = holds ? known : searchFor(policy, rules);
-    if (before.at === undefined) return before.found;
-    const after = goOn(before, this.#pods(txn));
-    txn.upsert(this.#searches, after);
-    return after.at === undefined ? after.found : undefined;
+    return { first, more: looks.left <= 0 };
   }
 
-  /** Whether the search has begun, and is not at its end. */
-  isSearching(reader: Reader, policy: string): boolean {
-    return reader.get(this.#searches, policy)?.at !== undefined;
-  }
-
-  /** Whether pods have changed since the search began: what it has found may be another thing by now. */
-  isStale(reader: Reader, policy: string): boolean {
-    return reader.get(this.#searches, policy)?.stale === true;
-  }
-
-  forget(txn: WriteTxn, policy: string): void {
-    txn.delete(this.#searches, policy);
-  }
-
-  #pods(reader: Reader): Pods {
-    const { census } = this.#sources;
-    return {
-      anybodyGives: (name) => this.#giversOf(reader, name).next().done !== true,
-      gives: (hash, name) => this.#gives(reader, hash, name),
-      isInhabited: (hash) => this.#isInhabited(reader, hash),
-      anybody: () => census.places(reader) > 0,
-    };
-  }
-
-  #isInhabited(reader: Reader, hash: string): Answer {
+  #hasSomebody(reader: Reader, rule: ResolvedRule, looks: Looks): boolean {
     const { sets, census } = this.#sources;
-    let looks = 0;
-    for (const id of sets.members(reader, hash)) {
-      looks += 1;
-      if (census.has(reader, id)) return { is: true, looks };
-    }
-    return { is: false, looks };
+    const hashes = askedSets(rule);
+    if (hashes[0] === EVERYONE) return census.places(reader) > 0;
+    // Addresses and nodes give no port a name; nobody asks nobody.
+    if (hashes.length === 0) return rule.peers?.length !== 0;
+    for (const hash of hashes)
+      for (const id of sets.members(reader, hash)) {
+        if (census.has(reader, id)) return true;
+        if (looks.left-- <= 0) return false;
+      }
+    return false;
   }
 
-  /** Walks the members of the set and the givers of the name, and is done at the end of the shorter ones. */
-  #gives(reader: Reader, hash: string, name: string): Answer {
+  /** Of each set: walks its members and the givers of the name, and is done at the end of the shorter ones. */
+  #isGiven(reader: Reader, rule: ResolvedRule, name: string, looks: Looks): boolean {
     const { sets } = this.#sources;
-    const givers = this.#giversOf(reader, name);
-    let looks = 0;
-    for (const id of sets.members(reader, hash)) {
-      looks += 1;
-      if (reader.has(this.#givers, giverKey(name, id))) return { is: true, looks };
-      const { value: giver, done } = givers.next();
-      if (done === true) break;
-      if (sets.has(reader, hash, giver.identity)) return { is: true, looks };
+    const [hashes, anybody] = [askedSets(rule), this.#giversOf(reader, name).next().done !== true];
+    looks.left -= 1;
+    if (hashes[0] === EVERYONE || !anybody) return anybody;
+    for (const hash of hashes) {
+      const givers = this.#giversOf(reader, name);
+      for (const id of sets.members(reader, hash)) {
+        if (reader.has(this.#givers, giverKey(name, id))) return true;
+        const { value: giver, done } = givers.next();
+        if (done === true || looks.left-- <= 0) break;
+        if (sets.has(reader, hash, giver.identity)) return true;
+      }
     }
-    return { is: false, looks };
+    return false;
   }
 
   #giversOf(reader: Reader, name: string): IterableIterator<Giver, undefined> {
@@ -170,14 +159,6 @@ export class PortNames {
       if (before === 0 || pods === 0) changed.push(name);
     }
     return changed;
-  }
-
-  #wake(txn: WriteTxn, policies: Iterable<string>): void {
-    for (const policy of policies) {
-      const search = txn.get(this.#searches, policy);
-      if (search?.stale === false) txn.upsert(this.#searches, { ...search, stale: true });
-      this.#onChange(txn, policy);
-    }
   }
 }
 

@@ -10,8 +10,10 @@ import {
 import { createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import { runs } from '../../test/runs.ts';
+import { FairQueue } from './fair-queue.ts';
 import { createKnownIdentities, identityKey } from './known-identities.ts';
 import { SelectorIndex } from './selector-index.ts';
+import type { Work } from './work.ts';
 
 const NAMESPACE = 'k8s:io.kubernetes.pod.namespace';
 const many = (count: number): string[] => Array.from({ length: count }, (_, n) => `v${n}`);
@@ -48,12 +50,10 @@ const selector = fc
 type Step =
   | { readonly id: number; readonly labels: LabelMap | undefined }
   | { readonly selector: LabelSelector; readonly there: boolean }
-  | { readonly evaluated: LabelSelector }
   | { readonly piece: number };
 const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({ id: fc.integer({ min: 256, max: 262 }), labels: fc.option(labels, { nil: undefined }) }),
   fc.record({ selector, there: fc.boolean() }),
-  fc.record({ evaluated: selector }),
   fc.record({ piece: fc.integer({ min: 1, max: 3 }) }),
 );
 
@@ -62,43 +62,53 @@ it('a set has exactly the identities that its selector matches, whatever comes f
     fc.property(fc.array(step, { maxLength: 40, size: 'max' }), (steps) => {
       const db = createStateDB({ freeze: true, findLeaks: false });
       const known = createKnownIdentities(db);
-      const index = new SelectorIndex(db, known);
+      const queue = new FairQueue<Work>(db, 'work');
+      const index = new SelectorIndex(db, known, { queue, isStarted: () => true, onMoved: () => {} });
       const identities = new Map<number, LabelMap>();
       const selectors = new Map<string, LabelSelector>();
-      db.write([known, ...index.tables], (txn) => {
+      db.write([known, ...index.tables, ...queue.tables], (txn) => {
+        /** So many rows are looked at in a piece, times 64. Returns whether there was something to do. */
+        const work = (pieces: number): boolean => {
+          let asked = 0;
+          const hasTime = (): boolean => {
+            asked += 1;
+            return asked < pieces;
+          };
+          const next = queue.take(txn);
+          if (next !== undefined && !index.look(txn, next.of, hasTime)) queue.putBack(txn, next);
+          const pending = [...selectors.keys()].find((hash) => !index.isComplete(txn, hash));
+          if (pending !== undefined) index.evaluate(txn, pending, hasTime);
+          return next !== undefined || pending !== undefined;
+        };
         for (const each of steps) {
           if ('piece' in each) {
-            index.lookNext(txn, each.piece);
-          } else if ('evaluated' in each) {
-            index.sizeOf(txn, 'policy', selectorHash(each.evaluated), each.evaluated);
+            work(each.piece);
           } else if ('selector' in each) {
             const hash = selectorHash(each.selector);
-            if (each.there) index.add(txn, 'policy', hash, each.selector);
+            if (each.there) index.add(txn, hash, each.selector);
             else index.remove(txn, hash);
             if (each.there) selectors.set(hash, each.selector);
             else selectors.delete(hash);
           } else {
             const before = identities.get(each.id);
-            if (before !== undefined) index.removeIdentity(txn, each.id, before);
             txn.delete(known, identityKey(each.id));
+            if (before !== undefined) index.identityChanged(txn, each.id, before);
             identities.delete(each.id);
             if (each.labels === undefined) continue;
             identities.set(each.id, each.labels);
             txn.insert(known, {
               row: { id: each.id, labels: each.labels },
               unusedSince: undefined,
-              payer: undefined,
-              owed: false,
             });
-            index.addIdentity(txn, each.id, each.labels);
+            index.identityChanged(txn, each.id, each.labels);
           }
         }
         for (const [hash, wanted] of selectors) {
+          if (!index.isComplete(txn, hash)) continue;
           const expected = [...identities].filter(([, map]) => matches(wanted, map)).map(([id]) => id);
           expect(new Set(index.matched(txn, hash)).isSupersetOf(new Set(expected))).toBe(true);
         }
-        while (index.lookNext(txn, 1));
-        expect([...index.hashes(txn)].sort()).toEqual([...selectors.keys()].sort());
+        while (work(1));
         for (const [hash, wanted] of selectors) {
           const expected = [...identities].filter(([, map]) => matches(wanted, map)).map(([id]) => id);
           expect([...index.members(txn, hash)]).toEqual(expected.sort((a, b) => a - b));
@@ -110,20 +120,32 @@ it('a set has exactly the identities that its selector matches, whatever comes f
   );
 });
 
-it('of one namespace only so many identities wait to come to sets: who brings more pays for one each', () => {
+it('a selector of many identities is evaluated in pieces, and has those that come and go meanwhile', () => {
   const db = createStateDB({ freeze: true, findLeaks: false });
   const known = createKnownIdentities(db);
-  const index = new SelectorIndex(db, known);
+  const queue = new FairQueue<Work>(db, 'work');
+  const index = new SelectorIndex(db, known, { queue, isStarted: () => true, onMoved: () => {} });
   const all: LabelSelector = { requirements: [] };
-  db.write([known, ...index.tables], (txn) => {
-    index.add(txn, 'policy', selectorHash(all), all);
-    for (let id = 256; id < 256 + 1_200; id += 1) {
-      // The last is of another namespace.
-      const map: LabelMap = { [NAMESPACE]: id < 256 + 1_199 ? 'a' : 'b', 'k8s:id': String(id) };
-      txn.insert(known, { row: { id, labels: map }, unusedSince: undefined, payer: undefined, owed: false });
-      index.addIdentity(txn, id, map);
+  const hash = selectorHash(all);
+  db.write([known, ...index.tables, ...queue.tables], (txn) => {
+    const labelsOf = (id: number): LabelMap => ({ [NAMESPACE]: 'a', 'k8s:id': String(id) });
+    const change = (id: number, there: boolean): void => {
+      if (there) txn.insert(known, { row: { id, labels: labelsOf(id) }, unusedSince: undefined });
+      else txn.delete(known, identityKey(id));
+      index.identityChanged(txn, id, labelsOf(id));
+    };
+    for (let id = 256; id < 1_256; id += 1) change(id, true);
+    expect(queue.isEmpty(txn)).toBe(true);
+    index.add(txn, hash, all);
+    let pieces = 1;
+    for (; !index.evaluate(txn, hash, () => false); pieces += 1) {
+      // One that has been looked at, one that has not, and a new one.
+      if (pieces === 5) for (const id of [300, 1_000]) change(id, false);
+      if (pieces === 7) change(300, true);
     }
-    expect(index.members(txn, selectorHash(all))).toHaveLength(199);
-    expect(new Set(index.matched(txn, selectorHash(all))).size).toBe(1_200);
+    expect(pieces).toBe(Math.ceil(999 / 64));
+    for (let next = queue.take(txn); next !== undefined; next = queue.take(txn)) index.look(txn, next.of, () => true);
+    expect(index.members(txn, hash)).toEqual(Array.from(txn.all(known), ({ row }) => row.id));
+    expect(index.members(txn, hash)).toHaveLength(999);
   });
 });

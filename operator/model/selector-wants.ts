@@ -10,13 +10,10 @@ export interface SelectorRow {
 
 /** No namespace has this name. */
 const ANYWHERE = '*';
-/** Digits by which hashes are in 256 buckets: who looks at all selectors that want the same can go on at the next bucket. */
-const BUCKET_DIGITS = 2;
-
 /** Of a table of selectors; for `matching` and `wanting`. */
 export const WANTS: IndexSpec<SelectorRow> = {
   name: 'wants',
-  keys: ({ hash, selector }) => wantsOf(selector).map((want) => `${want}${bucketOf(hash)}`),
+  keys: ({ hash, selector }) => wantsOf(selector).map((want) => `${want}${hash}`),
 };
 
 /** What labels want: each selector that may match them wants one of that. First what only selectors of their own namespace want. */
@@ -40,19 +37,9 @@ export function matching<T extends SelectorRow>(reader: Reader, table: Table<T>,
   return found;
 }
 
-/** Rows whose selectors want that, bucket after bucket. */
-export function wanting<T extends SelectorRow>(
-  reader: Reader,
-  table: Table<T>,
-  want: Key,
-  fromBucket = '',
-): Iterable<T> {
-  if (fromBucket === '') return reader.prefix(table, want, WANTS.name);
-  return reader.range(table, `${want}${fromBucket}`, afterPrefix(want), WANTS.name);
-}
-
-export function bucketOf(hash: string): string {
-  return hash.slice(0, BUCKET_DIGITS);
+/** Rows whose selectors want that, in the order of hashes; `after`: those behind that one. */
+export function wanting<T extends SelectorRow>(reader: Reader, table: Table<T>, want: Key, after = ''): Iterable<T> {
+  return reader.range(table, after === '' ? want : `${want}${after}\0`, afterPrefix(want), WANTS.name);
 }
 
 function wantsOf(selector: LabelSelector): Key[] {

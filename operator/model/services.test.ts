@@ -3,17 +3,15 @@ import { describe, expect, it } from '@jest/globals';
 import type { ServicePeers } from '@weir/policy';
 import type { Table } from '@weir/statedb';
 import { namespaceRow, policyRow } from '../kubernetes/rows.ts';
-import { NO_LIMITS, type PolicyLimits } from '../limits.ts';
 import { cnp, namespace } from '../testing.ts';
 import type { PolicyEntry } from './policy-book.ts';
 import { TestModel } from './testing/test-model.ts';
 
-const newModel = (policyLimits: PolicyLimits = NO_LIMITS): TestModel => {
+const newModel = (): TestModel => {
   const model = new TestModel({
     cluster: 'default',
     identityGraceMs: 1_000_000,
     now: () => 1_700_000_000_000,
-    policyLimits,
   });
   model.setNamespace(namespaceRow(namespace('a')));
   return model;
@@ -142,18 +140,20 @@ describe('a policy with toServices', () => {
     expect(peersOf(model)).toEqual({ p: ['192.0.2.1/32'], q: [], r: [] });
   });
 
-  it('that needs more than it may since a Service grew keeps what was enforced, until the Service is smaller', () => {
-    const model = newModel({ ...NO_LIMITS, cidrsPerNamespace: 3 });
-    const addresses = (count: number) => Array.from({ length: count }, (_, n) => `192.0.2.${n}`);
-    model.setService(service('b/s', { addresses: addresses(2) }));
-    model.setPolicy(policy('p', byName('s', 'b')));
-    const two = { p: ['192.0.2.0/32', '192.0.2.1/32'] };
-    expect(peersOf(model)).toEqual(two);
-    model.setService(service('b/s', { addresses: addresses(4) }));
-    expect(peersOf(model)).toEqual(two);
-    expect(condition(model, 'cnp/a/p', 'Valid')).toContain('False BudgetExceeded');
+  it('that does not fit into one object since a Service grew keeps what was enforced, until the Service is smaller', () => {
+    const model = newModel();
+    // As long as they can be: a Service may have 50,000 of them.
+    const addresses = (count: number) =>
+      Array.from({ length: count }, (_, n) => `200.${100 + (n >> 14)}.${100 + ((n >> 7) & 127)}.${100 + (n & 127)}`);
     model.setService(service('b/s', { addresses: addresses(1) }));
-    expect(peersOf(model)).toEqual({ p: ['192.0.2.0/32'] });
+    model.setPolicy(policy('p', byName('s', 'b')));
+    const one = { p: ['200.100.100.100/32'] };
+    expect(peersOf(model)).toEqual(one);
+    model.setService(service('b/s', { addresses: addresses(49_500) }));
+    expect(peersOf(model)).toEqual(one);
+    expect(condition(model, 'cnp/a/p', 'Valid')).toContain('False BudgetExceeded');
+    model.setService(service('b/s', { addresses: addresses(2) }));
+    expect(peersOf(model)).toEqual({ p: ['200.100.100.100/32', '200.100.100.101/32'] });
     expect(condition(model, 'cnp/a/p', 'Valid')).toContain('True Valid');
   });
 

@@ -36,7 +36,9 @@ const withIdentities = (
   withBook(
     (db, tables) =>
       new IdentityBook(db, createKnownIdentities(db), tables.identities, {
+        perNamespace: 0,
         onForgotten: (_, { id }) => forgotten.push(id),
+        onFreed: () => {},
       }),
     (book, txn) =>
       fn(book, txn, (now, graceMs) => {

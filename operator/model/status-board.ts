@@ -19,10 +19,9 @@ import { type Stopwatch, timeShare } from './time-share.ts';
 
 export interface StatusSources extends ProgressSources {
   readonly portNames: PortNames;
+  /** Selectors of the policy are still to be evaluated. It is marked once they are. */
+  readonly isPending: (reader: Reader, key: string) => boolean;
 }
-
-/** There was no time to find all that a status is made of. */
-const UNFINISHED = Symbol('unfinished');
 
 type BoardTables = Pick<Tables, 'nodes' | 'resolvedVersions' | 'statuses' | 'events'> & StatusTables;
 
@@ -149,18 +148,15 @@ export class StatusBoard {
     const seconds = secondsOf(now);
     for (const { key } of due(txn, statusMarks, now, this.#options.intervalMs)) this.mark(txn, key);
     const hasTime = timeShare(this.#options.stopwatch);
-    // What is not at its end goes on in the next flush.
-    const later: StatusMark[] = [];
     for (let mark = this.#next(txn); mark !== undefined; mark = hasTime() ? this.#next(txn) : undefined) {
+      if (this.#sources.isPending(txn, mark.key)) {
+        txn.upsert(statusMarks, { ...mark, turn: undefined });
+        continue;
+      }
       const row = this.#row(txn, mark.key, seconds);
       if (row === undefined) this.#drop(txn, mark.key);
-      else if (row === UNFINISHED) {
-        txn.upsert(statusMarks, { ...mark, turn: undefined });
-        later.push(mark);
-      } else this.#show(txn, mark, row, now);
-      if (this.#sources.portNames.isStale(txn, mark.key)) later.push({ ...mark, touched: false });
+      else this.#show(txn, mark, row, now);
     }
-    for (const { key, touched } of later) this.#put(txn, key, touched);
   }
 
   #drop(txn: WriteTxn, key: string): void {
@@ -170,7 +166,6 @@ export class StatusBoard {
     txn.delete(statuses, key);
     this.#events.forget(txn, key);
     this.#progress.forget(txn, key);
-    this.#sources.portNames.forget(txn, key);
   }
 
   #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
@@ -195,19 +190,17 @@ export class StatusBoard {
     show(txn, statuses, row, touched);
   }
 
-  #row(txn: WriteTxn, key: string, now: string): StatusRow | typeof UNFINISHED | undefined {
+  #row(txn: WriteTxn, key: string, now: string): StatusRow | undefined {
     const { policies, portNames } = this.#sources;
     const entry = policies.get(txn, key);
     if (entry === undefined) return undefined;
-    const missingNames = portNames.missing(txn, key, entry.resolved?.rules ?? []);
-    if (missingNames === undefined) return UNFINISHED;
+    const missingNames = portNames.missing(txn, entry.resolved?.rules ?? []);
     const { kind, namespace, name, uid, generation } = entry.row;
     const { live, ...awaited } = this.#progress.of(txn, entry);
     const shown = txn.get(this.#tables.shownStatuses, key);
     const status = foldStatus({
       generation,
       problems: entry.problems,
-      waits: entry.waits,
       enforcedGeneration: entry.resolved?.source.generation,
       rules: entry.resolved?.rules.length ?? 0,
       ...awaited,

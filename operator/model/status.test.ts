@@ -1,5 +1,4 @@
 import { describe, expect, it } from '@jest/globals';
-import { NONE_MISSING } from './name-search.ts';
 import type { Reported } from './node-progress.ts';
 import { foldStatus, type StatusInput } from './status.ts';
 
@@ -13,7 +12,6 @@ const failure = (reason: string, message = 'why'): Reported['failures'][number] 
 const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   generation: 3,
   problems: [],
-  waits: false,
   enforcedGeneration: 3,
   rules: 2,
   nodes: ['n1', 'n2'],
@@ -21,7 +19,7 @@ const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   written: true,
   lagging: [],
   endpoints: 5,
-  missingNames: NONE_MISSING,
+  missingNames: { first: [], more: false },
   missingServices: [],
   reported: () => quiet,
   previous: undefined,
@@ -184,36 +182,25 @@ describe('foldStatus', () => {
     });
   });
 
-  it('names the first five port names that nobody has, each with its place, and says how many more there are and what follows', () => {
+  it('names the port names that nobody has, each with its place, and says what follows', () => {
     const name = (n: number, asked: 'peers' | 'selected pods' = 'peers') => ({
       ...{ path: `spec.egress[${n}]`, name: `p${n}`, protocols: ['TCP'], asked },
     });
-    const message = (missingNames: StatusInput['missingNames']): string | undefined =>
-      foldStatus(input({ missingNames })).conditions[1]?.message;
+    const refs = (missingNames: StatusInput['missingNames']) => foldStatus(input({ missingNames })).conditions[1];
     const lack = (n: number): string =>
       `spec.egress[${n}]: port name "p${n}" (TCP): no peer of the rule has a container port of this name`;
-    expect(message({ first: [name(0)], count: 1, unasked: 0 })).toBe(`${lack(0)}; until one has, it matches no port`);
-    const first = [0, 1, 2, 3, 4].map((n) => name(n));
-    const all = [0, 1, 2, 3, 4].map(lack).join('; ');
-    expect(message({ first, count: 5, unasked: 0 })).toBe(`${all}; until one has, such a name matches no port`);
-    expect(message({ first, count: 40, unasked: 7 })).toMatch(
-      /p4" .* \(and 35 more\); until one has, such a name matches no port; 7 port names were not looked for, .*: split the policy$/,
+    expect(refs({ first: [name(0)], more: false })?.message).toBe(`${lack(0)}; until one has, it matches no port`);
+    expect(refs({ first: [0, 1].map((n) => name(n)), more: true })?.message).toBe(
+      `${lack(0)}; ${lack(1)}; until one has, such a name matches no port; there may be more: not all port names were looked for`,
     );
+    expect(refs({ first: [], more: true })).toMatchObject({
+      status: 'True',
+      message: expect.stringMatching(/^Nothing is missing as far as/),
+    });
     // The end is said however long the names are.
     const long = [{ ...name(0), path: 'x'.repeat(2_000) }, name(1, 'selected pods')];
-    expect(message({ first: long, count: 9, unasked: 0 })).toMatch(
-      / \(and 8 more\); until one has, such a name matches no port$/,
+    expect(refs({ first: long, more: false })?.message).toMatch(
+      / \(and 1 more\); until one has, such a name matches no port$/,
     );
-  });
-
-  it('says of what has not been read that it waits, and what stays in force', () => {
-    const [valid, refs, programmed, ready] = foldStatus(
-      input({ waits: true, reported: () => ({ ...quiet, state: 'behind' }), generation: 4, enforcedGeneration: 3 }),
-    ).conditions;
-    expect(valid).toMatchObject({ status: 'Unknown', reason: 'Waiting' });
-    expect(valid?.message).toMatch(/^Generation 4 waits for its turn to be read, .*: generation 3 stays enforced\.$/);
-    expect(refs).toMatchObject({ status: 'Unknown', reason: 'Waiting' });
-    expect(programmed).toMatchObject({ status: 'False', reason: 'Progressing' });
-    expect(ready).toMatchObject({ status: 'False', reason: 'Waiting' });
   });
 });

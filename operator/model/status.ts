@@ -3,8 +3,8 @@ import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
 import type { PolicyProblem, ServiceRef } from '@weir/policy';
 import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
-import type { MissingName, MissingNames } from './name-search.ts';
 import type { Reported } from './node-progress.ts';
+import type { MissingName, MissingNames } from './port-names.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
@@ -17,14 +17,9 @@ export const NOT_CONNECTED = 'PodNotConnected';
 /** A node's reason that is no failure: its pods wait for this generation, which comes by itself. */
 const COMPILE_PENDING = 'CompilePending';
 
-/** Reason of conditions of a policy that is still to be read. */
-const WAITING = 'Waiting';
-
 export interface StatusInput {
   readonly generation: number;
   readonly problems: readonly PolicyProblem[];
-  /** It has not been read to the end yet. */
-  readonly waits: boolean;
   /** Generation that the ResolvedPolicy holds; undefined: there is none. */
   readonly enforcedGeneration: number | undefined;
   /** Rule elements in the ResolvedPolicy. */
@@ -99,10 +94,6 @@ export function foldStatus(input: StatusInput): PolicyStatus {
 }
 
 function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
-  if (input.waits) {
-    const message = `Generation ${input.generation} waits for its turn to be read, after others of its namespace: ${enforced(input)}.`;
-    return { status: 'Unknown', reason: WAITING, message };
-  }
   const code = refused ?? 'UnsupportedField';
   const problems = input.problems.filter((problem) => problem.code === code);
   const warnings = refused === undefined ? warningsOf(input.problems) : [];
@@ -174,25 +165,23 @@ function enforced(input: StatusInput): string {
 
 function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   if (refused === 'InvalidSpec') return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
-  if (input.waits) return { status: 'Unknown', reason: WAITING, message: 'The policy has not been read to the end.' };
   if (refused !== undefined) return { status: 'Unknown', reason: refused, message: 'The policy is not resolved.' };
-  const { first, count, unasked } = input.missingNames;
-  const unlooked =
-    unasked === 0
-      ? ''
-      : `; ${unasked} port names were not looked for, as they are too many for so many selected pods or peers: split the policy`;
+  const { first, more } = input.missingNames;
+  const others = more ? '; there may be more: not all port names were looked for' : '';
   if (input.missingServices.length > 0) {
-    const names = count === 0 ? '' : `; port names that no container port has: ${count}`;
-    const consequence = `; until there is one, nobody is meant${names}${unlooked}`;
+    const names = first.length === 0 ? '' : '; some port names no container port has';
+    const consequence = `; until there is one, nobody is meant${names}`;
     const said = fitting(input.missingServices.map(missingService), LONGEST_MESSAGE - consequence.length);
     return { status: 'False', reason: 'ServiceNotFound', message: `${said}${consequence}` };
   }
-  if (count === 0) {
-    const message = unasked === 0 ? 'Everything that the policy names is resolved.' : `Nothing is missing${unlooked}`;
+  if (first.length === 0) {
+    const message = more
+      ? 'Nothing is missing as far as was looked: the policy names too many ports of too many pods; split it.'
+      : 'Everything that the policy names is resolved.';
     return { status: 'True', reason: 'Resolved', message };
   }
-  const consequence = `; until one has, ${count === 1 ? 'it' : 'such a name'} matches no port${unlooked}`;
-  const said = fitting(first.map(missing), LONGEST_MESSAGE - consequence.length, count - first.length);
+  const consequence = `; until one has, ${first.length === 1 ? 'it' : 'such a name'} matches no port${others}`;
+  const said = fitting(first.map(missing), LONGEST_MESSAGE - consequence.length);
   return { status: 'False', reason: 'PortNameNotFound', message: `${said}${consequence}` };
 }
 

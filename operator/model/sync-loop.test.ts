@@ -18,7 +18,11 @@ class World {
   readonly errors: Error[] = [];
   readonly syncLoop: SyncLoop;
 
-  constructor(stopwatch: Stopwatch = machineStopwatch, policyLimits: PolicyLimits = NO_LIMITS) {
+  constructor(
+    stopwatch: Stopwatch = machineStopwatch,
+    policyLimits: PolicyLimits = NO_LIMITS,
+    identitiesPerNamespace = 0,
+  ) {
     const { db, tables } = this;
     this.syncLoop = new SyncLoop({
       db,
@@ -30,6 +34,7 @@ class World {
         identityGraceMs: 1_000,
         now: () => 1_700_000_000_000,
         policyLimits,
+        identitiesPerNamespace,
         stopwatch,
       }),
       adopted: () => nothing,
@@ -154,13 +159,14 @@ it('starts while a policy and a node are edited without end, with all that was t
   world.put(policy('other/p', 'web'), policy('tenant/p', 'a0'));
   world.syncLoop.start();
   let edits = 0;
-  while (!world.syncLoop.started && edits < 1_000) {
+  while (world.of('desired-resolved-policies').rows < 2 && edits < 1_000) {
     edits += 1;
     world.put(policy('tenant/p', `a${edits}`, 1 + edits));
     world.report('n1', edits);
     await new Promise((resolve) => setImmediate(resolve));
   }
   expect(edits).toBeLessThan(100);
+  expect(world.syncLoop.started).toBe(true);
   {
     using snapshot = world.db.read();
     expect(Array.from(snapshot.all(world.tables.resolved), ({ row }) => row.name)).toEqual([
@@ -174,25 +180,19 @@ it('starts while a policy and a node are edited without end, with all that was t
 });
 
 describe('a policy whose selectors take long to evaluate', () => {
-  beforeEach(() => {
-    // Each selector takes all the time of a round.
+  beforeEach(async () => {
+    // Each piece of work takes all the time of a round: a selector, and of a selector 64 identities.
     let passed = 0;
-    const limits = { ...NO_LIMITS, matchesPerPolicy: 1_000, matchesPerNamespace: 1_000 };
-    world = new World(() => (passed += SHARE_MS), limits);
+    world = new World(() => (passed += SHARE_MS));
     world.putPods(...[0, 1, 2].map((n) => app('tenant', n)));
-  });
-
-  const start = async (): Promise<void> => {
     world.syncLoop.start();
     await world.syncLoop.calm();
-  };
+  });
 
-  it('lets another namespace have its turn, and knows the pods of meanwhile', async () => {
-    await start();
-    const resolved = world.resolvedBefore('cnp-victim.p', 'tenant');
-    world.put(wide('tenant/wide', 50));
-    world.put(policy('victim/p', 'web'));
-    expect(await resolved).toBe(0);
+  it('lets other policies have their turn, its own namespace too, and knows the pods of meanwhile', async () => {
+    const ofVictim = world.resolvedBefore('cnp-victim.p', 'tenant');
+    world.put(wide('tenant/wide', 50), policy('victim/p', 'web'));
+    expect(await ofVictim).toBe(0);
     world.putPods(app('tenant', 3));
     world.db.write([world.tables.pods], (txn) => txn.delete(world.tables.pods, 'tenant/p0'));
     await world.syncLoop.calm();
@@ -202,61 +202,67 @@ describe('a policy whose selectors take long to evaluate', () => {
     expect(sizes.filter((size) => size === 4)).toHaveLength(51);
   });
 
-  it('is resolved once, and takes no time of what else changes', async () => {
-    await start();
-    world.put(wide('tenant/wide', 100));
-    while (world.of('parsed-policies').rows === 0) await new Promise((resolve) => setImmediate(resolve));
-    const cookies = world.of('cookies');
-    expect(cookies.rows).toBe(1);
-    world.putPods(...Array.from({ length: 40 }, (_, n) => app('victim', n)));
-    await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').length === 40);
-    // A pod a round, and a selector.
-    expect(world.of('evaluated-sets').rows).toBeGreaterThan(35);
-    expect(world.of('evaluated-sets').rows).toBeLessThan(50);
+  it('is written once all of its sets are, and its earlier generation stays until then', async () => {
+    const generation = (): number | undefined => {
+      using snapshot = world.db.read();
+      const { resolved, peerSets } = world.tables;
+      const row = snapshot.get(resolved, 'cnp-tenant.wide')?.row;
+      if (row?.source.generation === 2) expect(snapshot.count(peerSets)).toBe(21);
+      return row?.source.generation;
+    };
+    world.put(wide('tenant/wide', 1));
     await world.syncLoop.calm();
-    using snapshot = world.db.read();
-    expect(snapshot.has(world.tables.resolved, 'cnp-tenant.wide')).toBe(true);
-    expect(world.of('cookies').revision).toBe(cookies.revision);
+    world.put(wide('tenant/wide', 20, 2));
+    const seen: (number | undefined)[] = [];
+    while (seen.at(-1) !== 2) {
+      seen.push(generation());
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(seen.length).toBeGreaterThan(20);
+    expect(new Set(seen)).toEqual(new Set([1, 2]));
   });
 
-  it('leaves nothing of its earlier generations behind while it is edited, and the last one counts', async () => {
-    await start();
+  it('that goes, or changes meanwhile, leaves nothing behind', async () => {
     for (let generation = 1; generation <= 20; generation += 1) {
       world.put(wide('tenant/wide', 20, generation));
       for (let rounds = 0; rounds < 15; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
-      expect(world.of('evaluated-sets').rows).toBeLessThanOrEqual(21);
-      expect(world.of('policies-under-way').rows).toBeLessThanOrEqual(1);
+      expect(world.of('selectors').rows).toBeLessThanOrEqual(21);
     }
     await world.syncLoop.calm();
-    using snapshot = world.db.read();
-    expect(snapshot.get(world.tables.resolved, 'cnp-tenant.wide')?.row.source.generation).toBe(20);
-    for (const name of ['evaluated-sets', 'policies-under-way']) expect(world.of(name).rows).toBe(0);
-    expect(world.of('cookies').rows).toBe(1);
-  });
-
-  it('is the only one of its namespace that is held in the meantime', async () => {
-    await start();
-    world.put(...Array.from({ length: 10 }, (_, n) => wide(`tenant/w${n}`, 10)));
-    let most = 0;
-    while (world.of('desired-resolved-policies').rows < 10) {
-      most = Math.max(most, world.of('policies-under-way').rows);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    expect(most).toBe(1);
-  });
-
-  it('is counted after the first state when it is new, in each namespace', async () => {
-    world.put(wide('tenant/wide', 20), wide('other/wide', 20), wide('victim/p', 0));
-    world.syncLoop.start();
-    while (!world.syncLoop.started) await new Promise((resolve) => setImmediate(resolve));
-    const resolved = (): string[] => {
+    {
       using snapshot = world.db.read();
-      return Array.from(snapshot.all(world.tables.resolved), ({ row }) => row.name);
-    };
-    expect(resolved()).toEqual(['cnp-victim.p']);
+      expect(snapshot.get(world.tables.resolved, 'cnp-tenant.wide')?.row.source.generation).toBe(20);
+    }
+    expect(world.of('cookies').rows).toBe(1);
+    world.put(wide('tenant/wide', 20, 21));
+    for (let rounds = 0; rounds < 15; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
+    world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'cnp/tenant/wide'));
     await world.syncLoop.calm();
-    expect(resolved()).toEqual(['cnp-other.wide', 'cnp-tenant.wide', 'cnp-victim.p']);
+    for (const name of ['selectors', 'set-members', 'desired-peer-sets', 'desired-resolved-policies', 'work'])
+      expect(world.of(name).rows).toBe(0);
   });
+});
+
+it('a namespace with its policies and identities at their limits delays a policy, and a pod, of another by a few rounds', async () => {
+  let passed = 0;
+  world = new World(() => (passed += SHARE_MS), { ...NO_LIMITS, policiesPerNamespace: 20, selectorsPerPolicy: 30 }, 40);
+  world.syncLoop.start();
+  await world.syncLoop.calm();
+  world.put(...Array.from({ length: 30 }, (_, n) => wide(`tenant/w${n}`, 29)));
+  world.putPods(...Array.from({ length: 80 }, (_, n) => app('tenant', n)));
+  for (let rounds = 0; rounds < 200; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
+  expect(world.of('work').rows).toBeGreaterThan(10);
+  const before = world.of('work-owners').revision;
+  const [resolved, placed] = [world.resolvedBefore('cnp-victim.p', ''), world.atFirstPodOf('victim', () => 0)];
+  world.put(policy('victim/p', 'web'));
+  world.putPods(app('victim', 0));
+  await Promise.all([resolved, placed]);
+  // A turn is two revisions. Three lines of the tenant, and three of the victim: a few turns of each.
+  expect(world.of('work-owners').revision - before).toBeLessThan(60);
+  await world.syncLoop.calm();
+  using snapshot = world.db.read();
+  expect(snapshot.count(world.tables.resolved)).toBe(21);
+  expect(world.placed('tenant')).toHaveLength(40);
 });
 
 it('of a policy that is edited while it waits the last edit counts, and so does its deletion', async () => {
@@ -297,50 +303,6 @@ describe('pods', () => {
     expect(await before).toBeLessThanOrEqual(3);
     await world.syncLoop.calm();
     expect(world.placed('tenant')).toHaveLength(MANY);
-  });
-
-  it('mirrors that a kubelet makes in a namespace do not delay its other pods by more than a few of them', async () => {
-    const isOwn = ({ labels }: ReturnType<World['placed']>[number]) => labels['k8s:app'] === 'own';
-    world.putPods(...podsOf('victim').map((row) => ({ ...row, mirrorOf: 'n1' })), podOf('victim', MANY, 'own'));
-    await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').some(isOwn));
-    expect(world.placed('victim').length).toBeLessThanOrEqual(4);
-    await world.syncLoop.calm();
-    expect(world.placed('victim')).toHaveLength(MANY + 1);
-  });
-
-  it('that say they are mirrors, each on another node, made up or not, do not delay a pod of another namespace either', async () => {
-    for (let n = 0; n < MANY; n += 2) world.report(`m${n}`, n);
-    await world.syncLoop.calm();
-    const before = world.atFirstPodOf('victim', () => world.placed('tenant').length);
-    world.putPods(...podsOf('tenant').map((row, n) => ({ ...row, mirrorOf: `m${n}` })), podOf('victim', 0));
-    expect(await before).toBeLessThanOrEqual(6);
-    await world.syncLoop.calm();
-    expect(world.placed('tenant')).toHaveLength(MANY);
-  });
-
-  it('mirrors that a kubelet makes in one namespace do not delay one that it makes in another by more than a few of them', async () => {
-    const before = world.atFirstPodOf('victim', () => world.placed('tenant').length);
-    world.putPods(...[...podsOf('tenant'), podOf('victim', 0)].map((row) => ({ ...row, mirrorOf: 'n1' })));
-    expect(await before).toBeLessThanOrEqual(3);
-    await world.syncLoop.calm();
-    expect(world.placed('tenant')).toHaveLength(MANY);
-  });
-
-  it('of which one becomes a mirror, or ceases to be one, while it waits, are as they were last', async () => {
-    const [pod0, pod1] = [podOf('tenant', 0), podOf('tenant', 1)];
-    const mirrorOf = 'n1';
-    world.putPods(...podsOf('victim'), ...podsOf('tenant'), pod0, { ...pod1, mirrorOf });
-    await world.db.waitFor(query.all(world.tables.slices), () => world.placed('victim').length > 0);
-    const last = [{ ...podOf('tenant', 0, 'last'), mirrorOf }, podOf('tenant', 1, 'last')];
-    world.putPods(...last);
-    await world.syncLoop.calm();
-    expect(world.placed('tenant').filter(({ labels }) => labels['k8s:app'] === 'last')).toHaveLength(2);
-    world.putPods({ ...pod0, mirrorOf: 'none' }, { ...pod1, mirrorOf });
-    world.db.write([world.tables.pods], (txn) => {
-      for (const { key } of last) txn.delete(world.tables.pods, key);
-    });
-    await world.syncLoop.calm();
-    expect(world.placed('tenant')).toHaveLength(MANY - 2);
   });
 
   it('of a namespace whose labels change do not delay a pod of another, nor the pods of another such namespace', async () => {

@@ -1,7 +1,4 @@
-/**
- * Tells of pods that wait for a number: by an Event on each, and to whoever listens of the first of a namespace in a minute. Mirror pods are told of by
- * themselves: a node could hide by them that others wait.
- */
+/** Tells of pods that wait for a number: by an Event on each, and to whoever listens of the first of a namespace in a minute. */
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
@@ -9,20 +6,20 @@ import { oneLine } from '../texts.ts';
 import type { EventRow, PodRow } from '../types.ts';
 import { secondsOf } from './events.ts';
 import { Marks } from './marks.ts';
-import { type PlacedPod, waitingGroup } from './placed-pods.ts';
+import type { PlacedPod } from './placed-pods.ts';
 
-/** Milliseconds of a group's window, and in which no pod is told the same twice. */
+/** Milliseconds of a namespace's window, and in which no pod is told the same twice. */
 const WINDOW_MS = 60_000;
-/** Pods of a group that are told in a window. The others are when unused identities are collected next. */
+/** Pods of a namespace that are told in a window. The others are when unused identities are collected next. */
 const MOST_TOLD = 100;
 /** Milliseconds after which a pod that still waits is told again: API servers forget Events after an hour. */
 const AGAIN_MS = 30 * 60_000;
 /** As the keys of these Events begin. */
 const EVENTS = keys.join('pods');
 
-/** A group (`waitingGroup`) of which pods were told. */
+/** A namespace of which pods were told. */
 interface Window {
-  readonly group: string;
+  readonly namespace: string;
   /** Milliseconds since the epoch. */
   readonly since: number;
   /** How many. */
@@ -45,7 +42,7 @@ export class WaitingPods {
 
   constructor(db: StateDB, options: WaitingPodsOptions) {
     this.#options = options;
-    this.#windows = db.table<Window>({ name: 'told-identity-lacks', key: ({ group }) => group });
+    this.#windows = db.table<Window>({ name: 'told-identity-lacks', key: ({ namespace }) => namespace });
   }
 
   get tables(): readonly AnyTable[] {
@@ -55,33 +52,33 @@ export class WaitingPods {
   /** Notes a pod that begins to wait, or waits for another reason than before. */
   begins(txn: WriteTxn, before: PlacedPod | undefined, { row, waiting }: PlacedPod): void {
     if (waiting === undefined) return;
-    const same = before?.row.uid === row.uid && before.waiting?.because.message === waiting.because.message;
+    const same = before?.row.uid === row.uid && before.waiting?.message === waiting.message;
     if (!same) this.#untold.add(txn, row.key);
   }
 
-  /** All that wait are told of anew. Returns the accounts that they wait for. */
+  /** All that wait are told of. Returns the accounts that they wait for. */
   all(txn: WriteTxn): Set<string> {
     const accounts = new Set<string>();
     for (const { row, waiting } of txn.prefix(this.#options.pods, '', 'waiting')) {
       this.#untold.add(txn, row.key);
-      if (waiting !== undefined) accounts.add(waiting.because.account);
+      if (waiting !== undefined) accounts.add(waiting.account);
     }
     return accounts;
   }
 
-  /** `isServed`: pods that wait for the account may have a number in a moment. Who has none then is told when unused identities are collected next. */
-  tell(txn: WriteTxn, isServed: (account: string) => boolean): void {
+  /** To be called at the end of a round. */
+  tell(txn: WriteTxn): void {
     for (const key of this.#untold.take(txn)) {
       const pod = txn.get(this.#options.pods, key);
-      if (pod?.waiting === undefined || isServed(pod.waiting.because.account)) continue;
-      this.#tell(txn, pod.row, pod.waiting.because);
+      if (pod?.waiting !== undefined) this.#tell(txn, pod.row, pod.waiting);
     }
   }
 
   /** Forgets what was told of pods that wait no more. Those that do are to be told, or told again: first who was not told yet. */
   collect(txn: WriteTxn, now: number): void {
     const { pods, events } = this.#options;
-    for (const { group, since } of txn.all(this.#windows)) if (isOver(since, now)) txn.delete(this.#windows, group);
+    for (const { namespace, since } of txn.all(this.#windows))
+      if (isOver(since, now)) txn.delete(this.#windows, namespace);
     for (const { row } of txn.prefix(events, EVENTS)) {
       const pod = txn.get(pods, row.about.key);
       if (pod?.waiting === undefined || pod.row.uid !== row.about.uid) txn.delete(events, row.key);
@@ -89,14 +86,13 @@ export class WaitingPods {
     const again: string[] = [];
     const untold = new Map<string, number>();
     for (const { row } of txn.prefix(pods, '', 'waiting')) {
-      const group = waitingGroup(row);
-      const before = untold.get(group) ?? 0;
+      const before = untold.get(row.namespace) ?? 0;
       // No window has room for more.
       if (before >= MOST_TOLD) continue;
       const told = txn.get(events, eventKey(row))?.row;
       if (told === undefined) {
         this.#untold.add(txn, row.key);
-        untold.set(group, before + 1);
+        untold.set(row.namespace, before + 1);
       } else if (now - Date.parse(told.last) >= AGAIN_MS) again.push(row.key);
     }
     for (const key of again) this.#untold.add(txn, key);
@@ -133,14 +129,14 @@ export class WaitingPods {
     });
   }
 
-  /** Whether one more pod of the group may be told now. */
+  /** Whether one more pod of the namespace may be told now. */
   #admits(txn: WriteTxn, row: PodRow, because: NoIdentityError): boolean {
     const now = this.#options.now();
-    const group = waitingGroup(row);
-    const window = txn.get(this.#windows, group);
+    const { namespace } = row;
+    const window = txn.get(this.#windows, namespace);
     if (window === undefined || isOver(window.since, now)) {
-      txn.upsert(this.#windows, { group, since: now, told: 1 });
-      this.#options.onNoIdentity?.(row.namespace, row.key, because);
+      txn.upsert(this.#windows, { namespace, since: now, told: 1 });
+      this.#options.onNoIdentity?.(namespace, row.key, because);
       return true;
     }
     if (window.told >= MOST_TOLD) return false;

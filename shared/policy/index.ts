@@ -9,16 +9,11 @@ export * from './membership.ts';
 export * from './oracle.ts';
 export * from './parse.ts';
 export {
-  cidrsText,
   DEFAULT_POLICY_LIMITS,
   type DemandLimits,
   demandProblem,
-  isOver,
-  needsProblem,
-  type PolicyNeeds,
-  policyNeeds,
-  type SizeLimits,
-  selectorsText,
+  MOST_ENTRIES,
+  sizeProblem,
 } from './policy-limits.ts';
 export { portNamesOf } from './port-names.ts';
 export * from './recompile.ts';

@@ -53,10 +53,7 @@ export class LaggingOperator {
       api.watch('CiliumEndpointSlice', this.#targets.slices),
       api.watch<Namespace>(
         'Namespace',
-        this.#sink(namespaces, namespaceRow, (txn, { name }) => {
-          model.namespaceChanged(txn, name);
-          while (model.placeNext(txn));
-        }),
+        this.#sink(namespaces, namespaceRow, (txn, { name }) => model.changed(txn, 'namespace', name, name)),
       ),
       ...(['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy'] as const).map((kind) =>
         api.watch<CiliumPolicyObject>(
@@ -84,7 +81,7 @@ export class LaggingOperator {
           nodes,
           nodeRow,
           (txn, row) => model.setNode(txn, row),
-          (txn, row) => model.deleteNode(txn, row),
+          (txn, { name }) => model.deleteNode(txn, name),
         ),
       ),
     ];

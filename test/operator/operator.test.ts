@@ -211,7 +211,7 @@ describe('operator', () => {
       }
     });
     await world.settle(await world.operator());
-    expect(steps).toBeGreaterThan(8);
+    expect(steps).toBeGreaterThan(6);
     expect(early).toEqual([]);
     expect(world.writes()).toContain('apply ciliumidentities');
   });

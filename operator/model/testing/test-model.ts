@@ -45,6 +45,8 @@ export class TestModel {
   readonly db: StateDB = createStateDB({ freeze: true, findLeaks: false });
   readonly tables: Tables = createTables(this.db);
   readonly #model: Model;
+  /** With nothing in any table. */
+  readonly #empty: Reader = this.db.read();
   #changes: Change[] = [];
 
   constructor(options: Omit<ModelOptions, 'db' | 'tables'>) {
@@ -65,10 +67,7 @@ export class TestModel {
   }
 
   setNamespace(row: NamespaceRow): void {
-    this.#set(this.tables.namespaces, row, (txn) => {
-      this.#model.namespaceChanged(txn, row.name);
-      while (this.#model.placeNext(txn));
-    });
+    this.#set(this.tables.namespaces, row, (txn) => this.#model.changed(txn, 'namespace', row.name, row.name));
   }
 
   setPod(row: PodRow): void {
@@ -105,7 +104,7 @@ export class TestModel {
     using snapshot = this.db.read();
     const row = snapshot.get(this.tables.nodes, name);
     if (row === undefined) return;
-    this.#delete(this.tables.nodes, name, (txn) => this.#model.deleteNode(txn, row));
+    this.#delete(this.tables.nodes, name, (txn) => this.#model.deleteNode(txn, row.name));
   }
 
   setReport(row: NodeReportRow): void {
@@ -168,8 +167,11 @@ export class TestModel {
 
   /** A round; the first completes the first state, unless `adoptionDone` was called. */
   flush(): Edits {
-    using before = this.db.read();
-    if (!this.#model.isComplete(before)) {
+    using now = this.db.read();
+    const isFirst = !this.#model.isComplete(now);
+    // What was adopted is shown before the first state is complete.
+    const before = isFirst ? this.#empty : now;
+    if (isFirst) {
       this.#changes.push((txn) => {
         if (!this.#model.isComplete(txn)) this.#complete(txn);
       });
