@@ -457,6 +457,36 @@ it('a policy of which an endpoint waits for its turn has the generation that all
   expect(await said()).toEqual({ failures: [], again: false, behind: false, lags: false, counts: all });
 });
 
+it('a policy that is gone holds the version back while an endpoint still has it, or is a failure', async () => {
+  const { world, report } = node();
+  const { db, tables } = world;
+  world.policy('gone', 1, [rule('a', undefined, 8)]);
+  world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
+  await world.plan();
+  const had = world.states.get(1);
+  db.write([tables.policies], (txn) => txn.delete(tables.policies, 'gone'));
+  await world.plan();
+  const said = (version: string, more: Partial<RealisedSources>): unknown => {
+    const revision = Number(version);
+    db.write([tables.policyVersions], (txn) => txn.upsert(tables.policyVersions, { revision, version }));
+    report.take({
+      ...SOURCES,
+      sync: { reached: revision, broken: undefined },
+      endpoints: { held: () => had },
+      ...more,
+    });
+    const { policyVersion, failures } = report.read();
+    return [policyVersion, failures.map(({ uid, generation, reason }) => `${uid} ${generation} ${reason}`)];
+  };
+  const has = { held: () => world.states.get(1) };
+  expect(said('1000', { endpoints: has })).toEqual(['1000', []]);
+  expect(said('1001', {})).toEqual(['1000', []]);
+  const failing = () => [{ row: { id: 1 }, error: new Error('E2BIG') }];
+  const writer = { ...SOURCES.writer, endpoints: { failing } } as unknown as RealisedSources['writer'];
+  expect(said('1002', { writer })).toEqual(['1002', ['gone 1 KernelRefused', 'p 3 KernelRefused']]);
+  expect(said('1003', { endpoints: has })).toEqual(['1003', []]);
+});
+
 it('a policy of which an endpoint has waited for its turn for 5 s says so once, in the same words, until none does any more', async () => {
   const world = new World({ work: 0 });
   const { db, tables, model } = world;

@@ -16,7 +16,7 @@ import { resolvedName } from '../names.ts';
 import type { Tables } from '../tables.ts';
 import type { NodeReportRow, NodeRow, ReportedFailure } from '../types.ts';
 import { type PolicyBook, type PolicyEntry, subjectsKey } from './policy-book.ts';
-import { type Awaiting, type StatusTables, versionKeys } from './status-tables.ts';
+import { type StatusTables, versionKeys } from './status-tables.ts';
 import type { SubjectHosts } from './subject-hosts.ts';
 
 export interface ProgressSources {
@@ -76,7 +76,7 @@ export class NodeProgress {
     const reached = version !== undefined && live.every((name) => reported(name).state === 'reached');
     // Others are asked last.
     const asks = row !== undefined && (live.length === 0 || (row.everyone && reached));
-    const lagging = asks ? this.#behind(txn, version) : [];
+    const lagging = asks && version !== undefined ? this.#behind(txn, version) : [];
     if (reached && lagging.length === 0) txn.delete(awaiting, key);
     else if (row === undefined || row.version !== version)
       txn.upsert(awaiting, { key, version, everyone: row?.everyone === true });
@@ -110,9 +110,7 @@ export class NodeProgress {
 
   /** Keys of the policies whose status may be another one now that the node has come, changed or gone. */
   nodeChanged(reader: Reader, name: string): Set<string> {
-    const waiting = reader.has(this.#tables.countedReports, name)
-      ? Array.from(reader.all(this.#tables.awaiting), ({ key }) => key)
-      : [];
+    const waiting = this.#waitingFor(reader, reader.get(this.#tables.countedReports, name));
     return new Set([...waiting, ...this.#sources.hosts.policiesOn(reader, name)]);
   }
 
@@ -132,11 +130,20 @@ export class NodeProgress {
     const [was, is] = [before?.policyVersion, report?.policyVersion];
     const sameNode = before?.nodeUid === report?.nodeUid && was !== undefined && is !== undefined;
     const grown = sameNode && reachesVersion(is, was);
-    const passed = grown ? passedBy(txn, awaiting, was, is) : txn.all(awaiting);
-    if (was !== is || !sameNode) for (const { key } of passed) changed.add(key);
+    const passed = grown
+      ? passedBy(txn, awaiting, was, is)
+      : [...this.#waitingFor(txn, before), ...this.#waitingFor(txn, report)];
+    if (was !== is || !sameNode) for (const key of passed) changed.add(key);
     if (!grown || before?.unlisted !== report?.unlisted)
       for (const key of hosts.policiesOn(txn, name)) changed.add(key);
     return changed;
+  }
+
+  /** Keys of the policies that may wait for a node because it has not reached their version. */
+  *#waitingFor(reader: Reader, report: NodeReportRow | undefined): Generator<string> {
+    if (report?.policyVersion === undefined) return;
+    const [version = ''] = versionKeys(report.policyVersion);
+    for (const { key } of reader.lowerBound(this.#tables.awaiting, `${version}0`, 'version')) yield key;
   }
 
   /** Nodes with selected pods. One that is going counts too: it runs until its object is gone. */
@@ -162,8 +169,8 @@ export class NodeProgress {
     return current && row?.uid === uid && row.generation === generation ? row.version : undefined;
   }
 
-  /** Live nodes that report an earlier version; all that report one, while there is none to reach. Sorted. */
-  #behind(reader: Reader, version: string | undefined): string[] {
+  /** Live nodes that report an earlier version, sorted. */
+  #behind(reader: Reader, version: string): string[] {
     const { countedReports } = this.#tables;
     const [end] = versionKeys(version);
     const rows = end === undefined ? reader.all(countedReports) : reader.range(countedReports, '', end, 'version');
@@ -203,10 +210,9 @@ function stateOf(report: NodeReportRow | undefined, version: string | undefined)
   return version !== undefined && reachesVersion(report.policyVersion, version) ? 'reached' : 'behind';
 }
 
-/** Policies whose version a node has reached by going from one version to a later one. */
-function passedBy(reader: Reader, awaiting: StatusTables['awaiting'], was: string, is: string): Iterable<Awaiting> {
-  const [[first], [last]] = [versionKeys(was), versionKeys(is)];
-  if (first === undefined || last === undefined) return reader.all(awaiting);
+/** Keys of the policies whose version a node has reached by going from one version to a later one. */
+function* passedBy(reader: Reader, awaiting: StatusTables['awaiting'], was: string, is: string): Generator<string> {
+  const [[first = ''], [last = '']] = [versionKeys(was), versionKeys(is)];
   // Keys are digits: what follows `last` at once is after it and before every other.
-  return reader.range(awaiting, first, `${last}0`, 'version');
+  for (const { key } of reader.range(awaiting, first, `${last}0`, 'version')) yield key;
 }

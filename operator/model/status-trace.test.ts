@@ -345,7 +345,8 @@ describe('status, whatever happens', () => {
     let unmatched = 0;
     fc.assert(
       fc.property(fc.array(fc.tuple(step, fc.nat(1_500)), { maxLength: 80, size: 'max' }), (trace) => {
-        const cluster = new Cluster();
+        const cluster = twoNodes();
+        cluster.setPod(2, 'n2', 'other', false);
         for (const [act, wait] of trace) {
           act(cluster);
           const before = cluster.shown.length;
@@ -461,6 +462,19 @@ describe('status, whatever happens', () => {
     expect(cluster.status?.summary.nodes).toBe('1/2');
     cluster.speak('n1');
     expect(cluster.settle()).toBe('True/Programmed/2');
+  });
+
+  it('they are waited for, too, when the policy is edited once more before they have read that', () => {
+    const cluster = twoNodes();
+    cluster.setPod(2, 'n2', 'other', false);
+    for (let i = 0; i < 2; i += 1) {
+      cluster.edit(select('other'));
+      cluster.flush();
+      cluster.catchUp(['n2']);
+      expect(cluster.settle()).toBe(`False/Progressing/${2 + i}`);
+    }
+    cluster.speak('n1');
+    expect(cluster.settle()).toBe('True/Programmed/3');
   });
 
   it('a new leader asks every node that has not caught up where the former one called only an earlier generation programmed', () => {

@@ -18,7 +18,6 @@ export class FakeClient implements KubeClient, KubePatcher {
     readonly object?: KubeObject;
     readonly name: string;
     readonly uid?: string;
-    readonly bytes?: number;
   }[] = [];
   failure: Error | undefined;
   /** Lists of these are refused. */
@@ -108,7 +107,7 @@ export class FakeClient implements KubeClient, KubePatcher {
     const object = { ...before, status: merged(before.status) };
     this.#patched.set(key, merged(this.#patched.get(key)));
     this.held.set(key, object);
-    this.writes.push({ verb: 'patch', plural: resource.plural, object, name, bytes: JSON.stringify(patch).length });
+    this.writes.push({ verb: 'patch', plural: resource.plural, object, name });
     this.onWrite();
     return Promise.resolve(object);
   }
