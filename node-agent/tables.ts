@@ -215,8 +215,6 @@ export interface KernelEndpoint {
   readonly slot: number;
   readonly revision: number;
   readonly enforced: EndpointStateRow['enforced'];
-  /** It was found so, and is closed since, as its pod was not who it was. */
-  readonly closed?: Pick<KernelEndpoint, 'identity' | 'slot' | 'enforced'>;
 }
 
 /** Ports of a class, as the kernel's trie holds them, with one decision. */

@@ -53,7 +53,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/derive/row-shares.ts #waiting': 'in flight',
   'node-agent/derive/shape-compiler.ts LAST_CHANGES': 'memo',
   'node-agent/derive/slots.ts #dirty': 'marks',
-  'node-agent/derive/withdrawals.ts #dirty': 'marks',
   'node-agent/derive/work-budget.ts #spent': 'in flight',
   'node-agent/kubernetes/connection.ts #timers': 'handles',
   'node-agent/kubernetes/source.ts #reflectors': 'handles',

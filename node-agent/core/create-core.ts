@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import type { ProgramObject } from '@weir/bpf';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
@@ -136,7 +137,7 @@ class KernelCore implements Core {
         saveNumbers: () => this.files.save('numbers'),
         strays: this.#strays,
         inputs: {
-          complete: () => this.#pendingInputs().length === 0,
+          complete: () => this.#complete(),
           policyRevision: () => this.policyRevision(),
         },
         on: {
@@ -224,9 +225,9 @@ class KernelCore implements Core {
     const cause = status?.kind === 'error' ? status.error : broken;
     const pending = this.#pendingInputs();
     const awaited =
-      this.#model.info(endpoint.id)?.reason ??
-      this.#model.lacks(endpoint.id) ??
-      (pending.length > 0 ? `these inputs are not complete yet: ${pending.join(', ')}` : undefined);
+      pending.length > 0
+        ? `these inputs are not complete yet: ${pending.join(', ')}`
+        : (this.#model.info(endpoint.id)?.reason ?? this.#model.lacks(endpoint.id));
     const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
     const waits = cause === undefined && awaited !== undefined;
     throw new EndpointNotReadyError(endpoint.id, timeoutMs, why, { waits, cause });
@@ -378,7 +379,6 @@ class KernelCore implements Core {
       removed: this.#removed,
       pending,
       rulesAwaited: this.#rulesAwaited(),
-      withdrawn: this.#model.withdrawn(),
       more: [
         endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
         connectionsCheck(this, this.#side?.spentShares() ?? []),
@@ -399,7 +399,14 @@ class KernelCore implements Core {
     return this.#side;
   }
 
-  /** Inputs that are not complete; while there is one nothing is put in force. */
+  #complete(): 'nothing' | 'addresses' | 'rules' {
+    if (this.#pendingInputs().length === 0) return 'rules';
+    const { policies, peerSets } = this.tables;
+    const addresses = this.#inputs.filter((table) => table !== policies && table !== peerSets);
+    return addresses.every((table) => this.db.pendingInitialisers(table).length === 0) ? 'addresses' : 'nothing';
+  }
+
+  /** Inputs that are not complete; while there is one no rule is put in force. */
   #pendingInputs(): string[] {
     const tables = this.#inputs.flatMap((table) =>
       this.db.pendingInitialisers(table).map((name) => `${table.name} (${name})`),
@@ -440,7 +447,7 @@ class KernelCore implements Core {
     const { log } = this.#options;
     const loaded = this.files.load('rules');
     const rules = contentOf(loaded) ?? [];
-    const known = mark.hasRules(rules) ?? loaded !== 'unreadable';
+    const known = mark.mayHaveRules(rules, typeof loaded === 'object' ? 'file' : loaded);
     const [problem] =
       known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
     if (problem !== undefined) {
@@ -473,9 +480,13 @@ class KernelCore implements Core {
 
   #rulesChanged(): void {
     if (this.#side === undefined) return;
+    this.#side.mark.changeRules();
     this.#rulesAre();
-    // Until they are in their file, or cannot be, an agent that dies may leave the rules before them.
-    void this.files.save('rules').then(() => this.#side?.mark.noteRules(this.#rules()));
+    const rules = this.#rules();
+    void this.files.save('rules').then(() => {
+      // Others may be on their way to the file.
+      if (isDeepStrictEqual(rules, this.#rules())) this.#side?.mark.noteRules(rules);
+    });
   }
 
   #rules(): readonly unknown[] {

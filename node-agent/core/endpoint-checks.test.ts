@@ -63,8 +63,6 @@ describe('whose endpoints are', () => {
     adopt();
     expect(tail()).toBe('it stays as the kernel had it until the inputs are complete');
     expect(tail('never')).toBe('it stays as the kernel had it until the inputs are complete');
-    adopt({ closed: { slot: 1, enforced: { ingress: true, egress: false } } } as Partial<KernelEndpoint>);
-    expect(tail()).toBe('it is closed in both directions');
     acknowledge({});
     expect(tail()).toBe('without an identity it is closed in both directions');
     acknowledge({ identity: 300, state: 'ready' });

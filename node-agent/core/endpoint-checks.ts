@@ -93,7 +93,6 @@ function judgedText(
 ): string {
   const { acknowledged } = endpointStatus(reader, tables, row);
   if (acknowledged === undefined) return 'the kernel enforces nothing of it yet';
-  if (acknowledged.closed) return 'it is closed in both directions';
   if (acknowledged.found) return 'it stays as the kernel had it until the inputs are complete';
   if (policyMode === 'never') return 'it is open, as policy enforcement is `never`';
   return acknowledged.identity === 0

@@ -34,8 +34,6 @@ export interface Acknowledged
   readonly state: Exclude<EndpointWord, 'interface-gone' | 'regenerating'>;
   /** Found at this start, and not put there by it: which policies made it so is not known. */
   readonly found: boolean;
-  /** Found, and closed since. */
-  readonly closed: boolean;
 }
 
 export interface EndpointStatus {
@@ -65,7 +63,7 @@ export function endpointStatus(reader: DeriveReader, tables: Tables, row: Endpoi
     ...(row.gone === undefined ? [] : [goneText(row)]),
     ...(row.found === undefined ? [] : ['no file knew it, it was taken from the kernel']),
     ...(problem === undefined ? [] : [problem]),
-    ...(acknowledged?.found === true ? [foundText(acknowledged)] : []),
+    ...(acknowledged?.found === true ? ["shown as it was found in the kernel at the agent's start"] : []),
     ...(wanted?.reason === undefined ? [] : [wanted.reason]),
   ];
   const reason = reasons.length === 0 ? undefined : reasons.join('; ');
@@ -81,10 +79,10 @@ function acknowledgedOf(
   if (kernel?.held !== undefined) {
     const { state, reason } = kernel.held;
     const waits = state === 'ready' && reason !== undefined;
-    return { ...kernel.held, state: waits ? 'waiting-to-regenerate' : state, found: false, closed: false };
+    return { ...kernel.held, state: waits ? 'waiting-to-regenerate' : state, found: false };
   }
   if (kernel?.found === undefined) return undefined;
-  const { identity, slot, enforced, revision, closed } = kernel.found;
+  const { identity, slot, enforced, revision } = kernel.found;
   const labels = row.labels ?? reader.get(tables.identities, tableKey.identity(identity))?.labels ?? {};
   return {
     state: 'restoring',
@@ -95,7 +93,6 @@ function acknowledgedOf(
     revision,
     policies: {},
     found: true,
-    closed: closed !== undefined,
   };
 }
 
@@ -150,10 +147,4 @@ function problemOf(
 
 function goneText({ gone, interfaceName }: EndpointRow): string {
   return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod; delete the pod, so that it is made anew`;
-}
-
-function foundText({ closed }: Acknowledged): string {
-  return closed
-    ? 'closed, as its pod is not the one that it was, or has other labels'
-    : "shown as it was found in the kernel at the agent's start";
 }

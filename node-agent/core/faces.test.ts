@@ -344,13 +344,13 @@ describe('after a restart', () => {
   it('an endpoint whose pod is another now is closed', async () => {
     node = await Faces.start(lab, server, { app: 'other', incomplete: true });
     const all = await node.when(({ realized, cep }) => realized['policy-enabled'] === 'both' && cep !== undefined);
-    expect(all).toMatchObject({ state: 'restoring', identity: 0 });
+    expect(all).toMatchObject({ state: 'waiting-for-identity', identity: 0 });
     expect(all.realized).toMatchObject({ id: 0, 'allowed-ingress-identities': [], l4: { ingress: [], egress: [] } });
-    expect(all.log).toContain('closed, as its pod is not the one that it was');
-    expect(all.line).toMatch(/^2 +enforced +enforced +0 .* restoring /);
+    expect(all.log).toContain('closed until every policy has been read');
+    expect(all.line).toMatch(/^2 +enforced +enforced +0 .* waiting-for-identity /);
     expect(all.cep).toMatchObject({
       identity: { id: 0 },
-      state: 'restoring',
+      state: 'waiting-for-identity',
       policy: { ingress: { enforcing: true }, egress: { enforcing: true } },
     });
   });

@@ -1,7 +1,6 @@
 import type { SelectorHash } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Core, HealthCheck } from '../core.ts';
-import type { Model } from '../derive/index.ts';
 import { InterfaceGoneError } from '../errors.ts';
 import type { PolicyRow } from '../tables.ts';
 import type { KernelSide } from './kernel-side.ts';
@@ -30,8 +29,6 @@ export interface HealthSources {
   readonly pending: readonly string[];
   /** Nobody knows which rules were imported. */
   readonly rulesAwaited: boolean;
-  /** What was taken back of what was found. */
-  readonly withdrawn: ReturnType<Model['withdrawn']>;
   readonly awaited: AwaitedSets;
   /** What other parts say of themselves. */
   readonly more: readonly HealthCheck[];
@@ -60,21 +57,12 @@ function running({ side, removed }: HealthSources): HealthCheck {
   return { name: 'running', ok: side !== undefined, message };
 }
 
-function inputs({ pending, rulesAwaited, withdrawn }: HealthSources): HealthCheck {
+function inputs({ pending, rulesAwaited }: HealthSources): HealthCheck {
   if (!rulesAwaited && pending.length === 0) return { name: 'inputs', ok: true, message: 'all inputs are complete' };
   const why = rulesAwaited
     ? RULES_UNKNOWN
     : `not complete yet: ${pending.join(', ')}; what was enforced stays enforced`;
-  return { name: 'inputs', ok: false, message: `${why}${withdrawnText(withdrawn)}` };
-}
-
-function withdrawnText(withdrawn: HealthSources['withdrawn']): string {
-  const { addresses, endpoints } = withdrawn;
-  const parts = [
-    addresses === 0 ? [] : `${addresses} ${addresses === 1 ? 'address' : 'addresses'} unknown`,
-    endpoints === 0 ? [] : `${endpoints} ${endpoints === 1 ? 'endpoint' : 'endpoints'} closed`,
-  ].flat();
-  return parts.length === 0 ? '' : `. Until then, as their pods have changed: ${parts.join(', ')}`;
+  return { name: 'inputs', ok: false, message: why };
 }
 
 function kernel(side: HealthSources['side']): HealthCheck {

@@ -224,11 +224,16 @@ export class KernelSide {
   }
 
   async #adopt(): Promise<void> {
-    const { model, strays, db, tables, core } = this.#options;
+    const { model, numbers, strays, db, tables, core } = this.#options;
     const { made, replaced } = this.#pinned;
     const stores = this.#stores;
     // Where the map was replaced, on purpose, connections go on.
-    const kernel = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
+    const found = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
+    numbers.sawRevisions(found.map(({ revision }) => revision));
+    // A round of the agent before broke off; a new map of settings does not tell.
+    const interrupted = stores.mark.set || made.includes('settings');
+    const renewed = interrupted ? this.endpoints.renew(() => numbers.revision()) : new Map<number, number>();
+    const kernel = found.map((row) => ({ ...row, revision: renewed.get(row.id) ?? row.revision }));
     const attached = this.endpoints.attached();
     await strays.take({ kernel, hooked: this.endpoints.hooked(), pinned: this.endpoints.pinned() });
     await strays.returned();
@@ -248,8 +253,6 @@ export class KernelSide {
       endpoints: kernel,
       slots: await stores.slots.adopt(),
       ipcache,
-      // A new map of settings does not tell.
-      interrupted: stores.mark.set || made.includes('settings'),
       unread: this.#pinned.endpointsUnread,
     });
   }

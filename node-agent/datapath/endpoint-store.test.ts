@@ -236,7 +236,7 @@ describe('a repair', () => {
 describe('endpoints that are as they were found', () => {
   const OPEN = { ...state(0), enforced: { ingress: false, egress: false } };
 
-  it('get new revisions and keep all else, but those that are closed', () => {
+  it('get new revisions and keep all else', () => {
     const before = world.agent();
     before.update(OPEN);
     before.doubt(1);
@@ -249,39 +249,29 @@ describe('endpoints that are as they were found', () => {
       revision += 1;
       return revision;
     };
-    const none = { closed: new Set<number>(), reopened: new Set<number>() };
-    store.renew(next, { ...none, closed: new Set([1]) });
+    expect([...store.renew(next)]).toEqual([
+      [1, 41],
+      [2, 42],
+    ]);
     expect(world.elements()).toEqual([
-      {
-        ...first,
-        revision: 41,
-        slot: 0,
-        identity: 0,
-        flags: ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced,
-      },
+      { ...first, revision: 41 },
       { ...second, revision: 42 },
     ]);
-    expect([store.uses(2), store.uses(0)]).toEqual([true, true]);
     // What this agent has written is a plan's to change.
     store.update({ ...state(2, 8), id: 2, ipv4: '10.1.0.3', revision: 50 });
-    store.renew(next, { ...none, closed: new Set([2]) });
+    expect([...store.renew(next)]).toEqual([[1, 43]]);
     expect(world.elements().map((each) => each.revision)).toEqual([43, 50]);
-    // It may be closed again before it is reopened; a renewal between leaves it closed.
-    store.renew(next, { ...none, closed: new Set([1]) });
-    expect(world.elements()[0]).toMatchObject({ slot: 0, identity: 0, revision: 44 });
-    store.renew(next, { ...none, reopened: new Set([1]) });
-    expect(world.elements()[0]).toEqual({ ...first, revision: 45 });
   });
 });
 
-it('the element of another endpoint that has the interface by now is neither renewed, closed nor put in quarantine', () => {
+it('the element of another endpoint that has the interface by now is neither renewed nor put in quarantine', () => {
   world.agent().update(state(1));
   const store = world.agent();
   store.adopt(false);
   const other = { ...ELEMENT, ifindex: 7, id: 9 };
   world.map.update(endpointKey.encode(7), endpointValue.encode(other));
   const before = world.elements();
-  store.renew(() => 40, { closed: new Set([1]), reopened: new Set() });
+  expect(store.renew(() => 40).size).toBe(0);
   expect(world.elements()).toEqual(before);
   store.doubt(1);
   expect(world.elements()).toEqual(before);
@@ -313,21 +303,18 @@ describe('an element that somebody edits while the endpoint is as it was found',
     const [found] = world.elements();
     if (found === undefined) throw new Error('there is no element');
     world.map.update(endpointKey.encode(7), endpointValue.encode({ ...found, flags: 0 }));
-    store.renew(() => 5, { closed: new Set(), reopened: new Set() });
+    store.renew(() => 5);
     expect([...store.doubted()]).toEqual([1]);
-    expect(world.elements()).toMatchObject([{ revision: 5, quarantine: true }]);
+    expect(world.elements()).toEqual([{ ...found, revision: 5, quarantine: true }]);
   });
 
-  it('is none after the agent itself has given it a new revision, closed it, or ended its quarantine', () => {
+  it('is none after the agent itself has given it a new revision, or ended its quarantine', () => {
     world.agent().update(state(1));
     const store = world.agent();
     store.adopt(true);
     world.attached.set(1, 7);
-    let revision = 5;
-    for (const closed of [new Set<number>(), new Set([1])]) {
-      store.renew(() => (revision += 1), { closed, reopened: new Set() });
-      expect(store.editedFound()).toEqual([]);
-    }
+    store.renew(() => 5);
+    expect(store.editedFound()).toEqual([]);
     store.undoubt([1]);
     world.clock += 10_000;
     store.endQuarantine();

@@ -3,7 +3,6 @@ import { formatAddress, parseAddress } from '@weir/net';
 import { keys, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey, YES } from '../create-tables.ts';
-import { closedOf, openedOf } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tables.ts';
 import { Contests } from './contests.ts';
@@ -153,37 +152,26 @@ export class EndpointStore {
   }
 
   /**
-   * Gives every endpoint that is as it was found a new revision, so that its flows are judged again by addresses that have changed. Those of `closed`
-   * get a policy that there is not: they let nothing through, and nobody takes them for whom they were. Those of `reopened` are again as they
-   * were.
+   * Gives every endpoint that is as it was found a new revision, so that its flows are judged again by addresses that have changed. Returns the
+   * revisions.
    */
-  renew(
-    revision: () => number,
-    { closed, reopened }: Readonly<Record<'closed' | 'reopened', ReadonlySet<number>>>,
-  ): void {
+  renew(revision: () => number): Map<number, number> {
+    const renewed = new Map<number, number>();
     for (const id of this.editedFound()) this.doubt(id);
     using snapshot = this.#db.read();
     for (const row of snapshot.all(this.#table)) {
-      if (row.held !== undefined) continue;
+      if (row.written !== undefined) continue;
       const key = endpointKey.encode(row.ifindex);
       const bytes = this.#map.lookup(key);
       const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
       if (value?.id !== row.id) continue;
-      const next = revision();
-      const { found } = row;
-      if (found === undefined) {
-        this.#map.update(key, endpointValue.encode({ ...value, revision: next }));
-        continue;
-      }
-      const after = {
-        ...(closed.has(row.id) ? closedOf(found) : reopened.has(row.id) ? openedOf(found) : found),
-        revision: next,
-      };
-      const { slot, identity, enforced } = after;
-      const flags = (value.flags & ~ENFORCED) | flagsOf(enforced);
-      this.#map.update(key, endpointValue.encode({ ...value, slot, identity, flags, revision: next }));
-      this.#put({ ...row, slot, found: after });
+      const next = { revision: revision() };
+      const found = row.found && { ...row.found, ...next };
+      this.#map.update(key, found ? elementOf(found, row) : endpointValue.encode({ ...value, ...next }));
+      if (found) this.#put({ ...row, found });
+      renewed.set(row.id, next.revision);
     }
+    return renewed;
   }
 
   /** Nobody knows any more who began its flows: it is in quarantine, and they are to be gone through. */
@@ -412,8 +400,6 @@ export class EndpointStore {
     if (bytes !== undefined && endpointValue.decode(bytes).id === id) this.#map.delete(key);
   }
 }
-
-const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
 
 function flagsOf({ ingress, egress }: EndpointStateRow['enforced']): number {
   return (ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) | (egress ? ENDPOINT_FLAGS.egressEnforced : 0);

@@ -4,7 +4,7 @@ import { CIDR_BASE } from '@weir/identity';
 import { createStateDB } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import { createTables } from '../create-tables.ts';
-import type { Plan, Withdrawal } from '../derive/contract.ts';
+import type { Plan } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
 import { quiet } from '../testing/fake-core.ts';
 import { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
@@ -72,7 +72,7 @@ function world() {
         }),
       state: (id: number) => bumped.get(id),
       holdAddresses: () => undefined,
-      disturbed: () => order.push('disturbed'),
+      renewed: () => undefined,
     },
     numbers: { dirty: false, revision: () => 7 },
     kernel: {
@@ -111,10 +111,10 @@ function world() {
         doubt: (id: number) => order.push(`doubt ${id}`),
         delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
           void order.push(`remove ${id}${everywhere ? '' : ' here'}`),
-        renew: (_: unknown, { closed, reopened }: Record<'closed' | 'reopened', ReadonlySet<number>>) =>
-          take(
-            `renew, closing ${[...closed].join() || 'none'}${reopened.size === 0 ? '' : `, reopening ${[...reopened].join()}`}`,
-          ),
+        renew: () => {
+          take('renew');
+          return new Map();
+        },
         strays: () => [],
         uses: () => false,
       },
@@ -154,20 +154,10 @@ function world() {
     onAdopted: () => undefined,
     log: quiet,
   } as unknown as PlanWriterOptions);
-  const withdraw = async (
-    addresses: readonly string[],
-    endpoints: readonly number[] = [],
-    { reopened = [], renew = addresses.length > 0 }: Partial<Pick<Withdrawal, 'reopened' | 'renew'>> = {},
-  ): Promise<string[]> => {
-    order.length = 0;
-    const rows = addresses.map((prefix): IpcacheRow => ({ prefix, identity: 0, source: 'endpoint' }));
-    marked = false;
-    await writer.withdraw({ addresses: rows, endpoints, reopened, renew });
-    return marked ? ['begin', ...order] : [...order];
-  };
   const carryOut = async (plan: Partial<Plan>, { signal } = new AbortController()): Promise<string[]> => {
     order.length = 0;
     const nothing = {
+      rules: true,
       slots: [],
       ipcache: [],
       moved: new Map(),
@@ -197,6 +187,7 @@ function world() {
   return {
     db,
     tables,
+    marks: () => marked,
     model: fakes.model,
     writer,
     words,
@@ -207,7 +198,6 @@ function world() {
     refused,
     order,
     carryOut,
-    withdraw,
     until,
     holdFlows,
   };
@@ -398,11 +388,11 @@ it('a repair before the first plan leaves the mark of the agent before, which ma
   await writer.stop();
 });
 
-it('a repair before the first plan has endpoints that are as they were found judge their flows again, and the first plan once more', async () => {
+it('a repair before the first plan has endpoints that are as they were found judge their flows again', async () => {
   const { writer, order, carryOut } = world();
   writer.beginRepair();
   await writer.endRepair([1]);
-  expect(order).toEqual(['disturbed', 'renew, closing none']);
+  expect(order).toEqual(['renew', 'word 1']);
   expect(await carryOut({ endpoints: [state(1)] })).toEqual(['word 1', 'end']);
   await writer.stop();
 });
@@ -571,57 +561,34 @@ describe('the flows of an endpoint that is gone', () => {
   });
 });
 
-describe('what is taken back before the first plan', () => {
-  it('is marked, goes to the kernel, and has every endpoint judge its flows again; the mark stays', async () => {
-    const { writer, withdraw } = world();
-    expect(await withdraw([])).toEqual([]);
-    expect(await withdraw(['10.0.0.9/32'], [3])).toEqual(['begin', '10.0.0.9/32', 'renew, closing 3']);
-    expect(await withdraw([])).toEqual([]);
-    expect(writer.unfinished).toBe(false);
+describe('a plan that knows no rules', () => {
+  const early = { rules: false, moved: new Map([['10.0.0.9/32', 301]]) };
+
+  it('gives what was found new revisions where addresses have changed, and leaves the mark and what nobody wants', async () => {
+    const { writer, carryOut, marks } = world();
+    expect(await carryOut({ rules: false })).toEqual([]);
+    const done = await carryOut({ ...early, ipcache: [pod('10.0.0.9/32')], endpoints: [state(1)] });
+    expect(done.filter((what) => !what.startsWith('quiesce'))).toEqual(['10.0.0.9/32', 'renew', 'word 1', 'word 2']);
+    expect(await carryOut({ rules: false, ipcacheGone: ['10.0.0.9/32'] })).toEqual(
+      expect.arrayContaining(['delete 10.0.0.9/32', 'renew']),
+    );
+    expect([marks(), writer.adopted, writer.unfinished]).toEqual([true, false, false]);
+    expect(await carryOut({ endpoints: [state(1)], afterGone: [1] })).not.toContain('renew');
+    expect(writer.adopted).toBe(true);
     await writer.stop();
   });
 
-  it('is done later, where the kernel refuses it: of addresses, those that it takes at once', async () => {
-    const { writer, withdraw, refused } = world();
-    refused.add('10.0.0.8/32').add('renew, closing 3');
-    await expect(withdraw(['10.0.0.8/32', '10.0.0.9/32'], [3])).rejects.toThrow('no room for renew');
-    expect(writer.ipcache.failing().map(({ key }) => key)).toEqual(['10.0.0.8/32']);
-    expect(writer.unfinished).toBe(true);
-    refused.delete('renew, closing 3');
-    expect(await withdraw([])).toContain('renew, closing 3');
+  it('gives them once more when the kernel takes an address that it had refused', async () => {
+    const { writer, carryOut, refused } = world();
+    refused.add('10.0.0.9/32');
+    expect(await carryOut({ ...early, ipcache: [pod('10.0.0.9/32')] })).toContain('renew');
+    expect(await carryOut({ rules: false })).toEqual([]);
     refused.clear();
     const again = await eventually(
-      () => withdraw([]),
-      (order) => order.includes('10.0.0.8/32'),
+      () => carryOut({ rules: false }),
+      (order) => order.includes('10.0.0.9/32'),
     );
-    // The address was judged as before until now.
-    expect(again).toEqual(['10.0.0.8/32', 'renew, closing none']);
-    expect(writer.unfinished).toBe(false);
-    await writer.stop();
-  });
-
-  it('may be given back before it was taken, and a plan leaves nothing of it', async () => {
-    const { writer, withdraw, carryOut, refused } = world();
-    refused.add('renew, closing 3').add('renew, closing none, reopening 3');
-    await expect(withdraw([], [3], { renew: true })).rejects.toThrow('no room');
-    await expect(withdraw([], [], { reopened: [3], renew: true })).rejects.toThrow('closing none, reopening 3');
-    await carryOut({ endpoints: [state(1)] });
-    expect(writer.unfinished).toBe(false);
-    await writer.stop();
-  });
-
-  it('stays taken back where it was to be given back, and is taken again before it was', async () => {
-    const { writer, withdraw, refused } = world();
-    refused.add('renew, closing none, reopening 3');
-    await expect(withdraw([], [], { reopened: [3], renew: true })).rejects.toThrow('no room');
-    expect(await withdraw([], [3], { renew: true })).toEqual(['begin', 'renew, closing 3']);
-    expect(writer.unfinished).toBe(false);
-    await writer.stop();
-  });
-
-  it('gives endpoints new revisions where an agent before died in it, though there is nothing to take back', async () => {
-    const { writer, withdraw } = world();
-    expect(await withdraw([], [], { renew: true })).toEqual(['renew, closing none']);
+    expect(again).toContain('renew');
     await writer.stop();
   });
 });

@@ -2,7 +2,7 @@ import { isLocalCidr } from '@weir/identity';
 import { keys, type StateDB, type Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { contentOf, Pace, type Plan, type Withdrawal } from '../derive/contract.ts';
+import { contentOf, Pace, type Plan } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
@@ -32,16 +32,10 @@ export interface PlanWriterOptions {
   readonly log: Logger;
 }
 
-const WITHDRAWN =
-  'while inputs are not complete: addresses whose pods have changed since this agent was away are unknown, and endpoints whose pods have are closed';
-
 /** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
 interface Afterwards {
-  /**
-   * `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. Before the first plan, `close`: it lets nothing through any
-   * more; `reopen`: it is again as it was found.
-   */
-  readonly what: 'bump' | 'purge' | 'close' | 'reopen';
+  /** `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. */
+  readonly what: 'bump' | 'purge';
   /** Or EVERY. */
   readonly endpoint: number;
 }
@@ -62,12 +56,12 @@ export class PlanWriter {
   #moved: number | undefined;
   /** A plan is being carried out, or broke off. */
   #carrying = false;
-  /** A plan was carried out: until then the mark may be of the agent before. */
+  /** A plan with rules is concluded: nothing counts any more that was found at start. */
+  #concluded = false;
+  /** One was carried out: until then the mark may be of the agent before. */
   #carried = false;
   #keeps = false;
   #holds = false;
-  /** That something was withdrawn is logged. */
-  #withdrew = false;
   /** Something that others edited is being put back. */
   #repairing = false;
   /** Flows of endpoints that are gone are being deleted. */
@@ -130,40 +124,18 @@ export class PlanWriter {
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     this.#carrying = true;
     this.#holds = false;
-    // The plan says who they are.
-    for (const what of ['close', 'reopen'] as const) this.#done(what, this.#due(what));
     this.#failedPurge();
     if (changesAnything(plan)) this.#options.kernel.mark.begin();
-    if (!this.#carried) this.#judgeEditedAnew();
+    this.#concluded ||= plan.rules;
+    if (plan.rules && !this.#carried) this.#judgeEditedAnew();
     await this.#saveNumbers();
     await this.#grow(plan, signal);
     await this.#shrink(plan);
-    if (!this.adopted) this.#finishAdoption();
-    this.#carried = true;
+    if (plan.rules && !this.adopted) this.#finishAdoption();
+    this.#carried ||= plan.rules;
     this.#carrying = false;
     this.#endMark();
     this.#startPurge(signal);
-  }
-
-  /** Takes back what was found and is not true any more; what could not be done is done in a later call. The mark stays until a plan was carried out. */
-  async withdraw({ addresses, endpoints, reopened, renew }: Withdrawal): Promise<void> {
-    const { db, tables, kernel } = this.#options;
-    if (addresses.length + endpoints.length + reopened.length > 0) {
-      this.#tellWithdrawal(addresses.length, { closed: endpoints, reopened });
-      kernel.mark.begin();
-    }
-    this.#done('reopen', endpoints);
-    this.#later('close', endpoints);
-    this.#done('close', reopened);
-    this.#later('reopen', reopened);
-    if (renew) this.#later('bump', [EVERY]);
-    await this.#inSteps(addresses, (rows) =>
-      db.write([tables.ipcache], (txn) => {
-        for (const row of rows) txn.upsert(tables.ipcache, row);
-      }),
-    );
-    if (addresses.length > 0 || this.ipcache.failing().length > 0) await this.#reconcileAddresses();
-    await this.#renew();
   }
 
   /** Elements that somebody has edited since they were found are written over by the first plan: flows that they let through are not to stay. */
@@ -172,27 +144,6 @@ export class PlanWriter {
     const edited = endpoints.editedFound();
     for (const id of edited) endpoints.doubt(id);
     this.#later('bump', edited);
-  }
-
-  /** New revisions for what is as it was found, where some are due. */
-  async #renew(): Promise<void> {
-    const { kernel, numbers } = this.#options;
-    const due = this.#due('bump');
-    if (due.length === 0) return;
-    const [closing, reopening] = [this.#due('close'), this.#due('reopen')];
-    kernel.endpoints.renew(() => numbers.revision(), { closed: new Set(closing), reopened: new Set(reopening) });
-    await this.#saveNumbers();
-    this.#done('close', closing);
-    this.#done('reopen', reopening);
-    this.#done('bump', due);
-  }
-
-  #tellWithdrawal(addresses: number, endpoints: Readonly<Record<'closed' | 'reopened', readonly number[]>>): void {
-    const { log } = this.#options;
-    const { closed, reopened } = endpoints;
-    const level = closed.length > 0 ? 'warn' : this.#withdrew && reopened.length === 0 ? 'debug' : 'info';
-    this.#withdrew = true;
-    log[level]({ addresses, ...endpoints }, WITHDRAWN);
   }
 
   /** Nothing is under way any more, if that is so. */
@@ -215,11 +166,6 @@ export class PlanWriter {
     this.#later('bump', endpoints);
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
-    if (!this.#carried) {
-      if (this.#due('bump').length > 0) this.#options.model.disturbed();
-      await this.#renew();
-      return;
-    }
     if (await this.#bump()) await this.endpoints.reconcile();
     this.#endMark();
   }
@@ -259,6 +205,8 @@ export class PlanWriter {
     await this.#writeAddresses(first);
     await this.#awaitPurge(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
+    // What was found is judged by it again wherever addresses have changed.
+    if (!plan.rules && plan.moved.size > 0) this.#later('bump', [EVERY]);
     await this.#bump();
     await this.endpoints.reconcile();
     if (last.length > 0) {
@@ -339,7 +287,7 @@ export class PlanWriter {
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
     this.#keeps = kept.size > 0;
     if (this.#keeps) model.keepAddresses(kept);
-    if (gone.length > 0) this.#later('bump', plan.afterGone);
+    if (gone.length > 0) this.#later('bump', plan.rules ? plan.afterGone : [EVERY]);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (gone.length > 0) await this.#quiesceMoved();
     await this.#inSteps(gone, (prefixes) => {
@@ -504,11 +452,12 @@ export class PlanWriter {
     if (refused.some(({ key }) => !still.has(key))) this.#later('bump', [EVERY]);
   }
 
-  /** New revisions for those that are to have one. Returns whether there are any. */
+  /** New revisions for those that are to have one, and for all that is as it was found. Returns whether there are any. */
   async #bump(): Promise<boolean> {
-    const { model } = this.#options;
+    const { model, kernel, numbers } = this.#options;
     const due = this.#due('bump');
     if (due.length === 0) return false;
+    if (!this.#concluded) model.renewed(kernel.endpoints.renew(() => numbers.revision()));
     await this.#writeStates(model.bump(due.includes(EVERY) ? Array.from(model.states(), ({ id }) => id) : due));
     this.#done('bump', due);
     return true;

@@ -1,5 +1,5 @@
 /** What datapath/ asks of those who know policies: derive/ answers (`Model`, `LocalNumbers`). */
-import type { Plan, Withdrawal } from '../derive/contract.ts';
+import type { Plan } from '../derive/contract.ts';
 import type { EndpointStateRow } from '../tables.ts';
 
 /** Says what the kernel is to hold, and hears what became of it. */
@@ -14,17 +14,13 @@ export interface Planner {
   readonly failing: boolean;
   /** Whether nothing is known of some endpoint yet: what the kernel has for it stays. */
   readonly unconcluded: boolean;
-  /** Whether nothing may be planned yet. */
+  /** What rules wait for since the start. */
   awaited(): { readonly size: number };
 
-  /** What a round is to carry out. Its rows count as current from then on. */
-  plan(): Promise<Plan>;
-  /** Before the first plan: what of the kernel's content is certainly not true any more. */
-  withdraw(): Promise<Withdrawal>;
-  /** The kernel has what `withdraw` returned last. */
-  withdrawalDone(): void;
-  /** Before the first plan: endpoints have new revisions in the kernel; the first plan is to give them newer ones. */
-  disturbed(): void;
+  /** What a round is to carry out, as far as it is known. Its rows count as current from then on. */
+  plan(known: { readonly rules: boolean }): Promise<Plan>;
+  /** The kernel has these revisions of endpoints that are else as they were found. */
+  renewed(revisions: Iterable<readonly [id: number, revision: number]>): void;
 
   states(): Iterable<EndpointStateRow>;
   state(endpoint: number): EndpointStateRow | undefined;

@@ -16,14 +16,35 @@ function settings(): Pick<BpfMap, 'lookup' | 'update'> & { value(): number } {
 it('what a successor is told of rounds, of rules and of events to send does not touch the others', () => {
   const map = settings();
   const mark = new RoundMark(map);
-  expect([mark.set, mark.hasRules([]), map.value()]).toEqual([false, undefined, 0]);
-  mark.noteRules([]);
+  const one = [{ a: 1 }];
+  expect([mark.set, map.value()]).toEqual([false, 0]);
+  mark.noteRules(one);
   mark.begin();
   mark.change(1);
-  expect([mark.set, mark.hasRules([]), mark.hasRules([{ a: 1 }]), map.value() & 0xff]).toEqual([true, true, false, 1]);
-  mark.noteRules([{ a: 1 }]);
+  expect([mark.set, mark.mayHaveRules(one, 'file'), map.value() & 0xff]).toEqual([true, true, 1]);
+  mark.changeRules();
   mark.end();
-  expect([mark.set, mark.hasRules([]), mark.hasRules([{ a: 1 }]), map.value() & 0xff]).toEqual([false, false, true, 1]);
+  expect([mark.set, mark.mayHaveRules(one, 'file'), map.value() & 0xff]).toEqual([false, true, 1]);
   mark.change(0);
-  expect([mark.hasRules([{ a: 1 }]), map.value() & 0xff]).toEqual([true, 0]);
+  expect([mark.mayHaveRules(one, 'file'), map.value() & 0xff]).toEqual([true, 0]);
+});
+
+it('rules may be those of a file that is not older than what was noted last, and none where none were noted', () => {
+  const mark = new RoundMark(settings());
+  const one = [{ a: 1 }];
+  const may = (): readonly boolean[] => [
+    mark.mayHaveRules(one, 'file'),
+    mark.mayHaveRules([{ b: 1 }], 'file'),
+    mark.mayHaveRules([], 'absent'),
+    mark.mayHaveRules([], 'unreadable'),
+  ];
+  expect(may()).toEqual([true, true, true, false]);
+  mark.noteRules([]);
+  expect(may()).toEqual([false, false, true, true]);
+  mark.changeRules();
+  expect(may()).toEqual([true, true, true, true]);
+  mark.noteRules(one);
+  expect(may()).toEqual([true, false, false, false]);
+  mark.changeRules();
+  expect(may()).toEqual([true, true, false, false]);
 });

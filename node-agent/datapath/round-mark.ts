@@ -4,8 +4,9 @@ import type { BpfMap } from 'libbpf-ts';
 
 /** Bits of setting 0 that the programs do not look at. */
 const UNDER_WAY = 0x80000000;
+const RULES_CHANGE = 0x40000000;
 const RULES_SHIFT = 8;
-const RULES = 0x7fffff00;
+const RULES = 0x3fffff00;
 
 /** What the agent notes in the kernel for its successor, in setting 0. */
 export class RoundMark {
@@ -34,18 +35,26 @@ export class RoundMark {
 
   /** Setting 0 as the programs see it. */
   change(bits: number): void {
-    this.#put(~(UNDER_WAY | RULES), bits);
+    this.#put(~(UNDER_WAY | RULES_CHANGE | RULES), bits);
   }
 
-  /** These rules, imported on this node, are enforced. Their file may be lost; that must not take them away. */
+  /** Other rules, imported on this node, are about to be enforced: until `noteRules` their file may have those before or these. */
+  changeRules(): void {
+    this.#put(RULES_CHANGE, RULES_CHANGE);
+  }
+
+  /** These rules are enforced, and in their file, or cannot be. The file may be lost or old; that must not take them away. */
   noteRules(rules: readonly unknown[]): void {
-    this.#put(RULES, digestOf(rules));
+    this.#put(RULES_CHANGE | RULES, digestOf(rules));
   }
 
-  /** Whether these are the rules noted last; undefined: none were noted (another version's agent, a new boot). */
-  hasRules(rules: readonly unknown[]): boolean | undefined {
-    const noted = this.#bits() & RULES;
-    return noted === 0 ? undefined : noted === digestOf(rules);
+  /** Whether these may be the rules enforced. `loaded`: they are those of the file; else there is none, or none that can be read. */
+  mayHaveRules(rules: readonly unknown[], loaded: 'file' | 'absent' | 'unreadable'): boolean {
+    const bits = this.#bits();
+    const noted = bits & RULES;
+    if (noted === digestOf(rules)) return true;
+    // Without a note: after a boot, or of an agent that made none.
+    return loaded === 'file' ? noted === 0 || (bits & RULES_CHANGE) !== 0 : noted === 0 && loaded === 'absent';
   }
 
   #bits(): number {

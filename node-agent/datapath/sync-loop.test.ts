@@ -14,14 +14,17 @@ function world(of: {
   readonly prepare?: () => void;
   readonly onPending?: (callback: () => void) => () => void;
   readonly onLost?: (error: Error) => void;
+  readonly complete?: () => 'nothing' | 'addresses' | 'rules';
+  readonly awaited?: () => ReadonlyMap<string, string>;
 }) {
-  const state = { plans: 0, onRound: (): void => undefined };
+  const state = { plans: 0, early: 0, onRound: (): void => undefined };
   const model = {
     pull: () => false,
-    awaited: () => new Map(),
-    plan: async () => {
+    awaited: of.awaited ?? (() => new Map()),
+    plan: async ({ rules }: { readonly rules: boolean }) => {
       state.plans += 1;
-      return { again: of.again?.(state.plans) ?? false, waiting: of.waiting?.(state.plans) ?? false };
+      if (!rules) state.early += 1;
+      return { rules, again: of.again?.(state.plans) ?? false, waiting: of.waiting?.(state.plans) ?? false };
     },
     onPending: of.onPending ?? (() => () => undefined),
     failing: false,
@@ -40,7 +43,7 @@ function world(of: {
     slots: { trimDue: () => undefined },
     prepare: of.prepare ?? (() => undefined),
     clock: { now: () => performance.now(), breathe: async () => undefined },
-    complete: () => true,
+    complete: of.complete ?? (() => 'rules'),
     policyRevision: () => 1,
     onRound: () => state.onRound(),
     onLost: of.onLost,
@@ -261,4 +264,23 @@ describe('exclusively', () => {
     });
     expect([ran, state.plans, loop.busy]).toEqual([false, 0, false]);
   });
+});
+
+it('plans addresses once it is known who has them, and rules once those are; only then a policy revision is reached', async () => {
+  let complete: 'nothing' | 'addresses' | 'rules' = 'nothing';
+  const awaited = new Map([['hash', 'policy']]);
+  const { loop, state } = world({ complete: () => complete, awaited: () => awaited });
+  const round = async (): Promise<readonly number[]> => {
+    loop.schedule();
+    await loop.idle();
+    return [state.plans, state.early, loop.reached];
+  };
+  expect(await round()).toEqual([0, 0, 0]);
+  complete = 'addresses';
+  expect(await round()).toEqual([1, 1, 0]);
+  complete = 'rules';
+  expect(await round()).toEqual([2, 2, 0]);
+  awaited.clear();
+  expect(await round()).toEqual([3, 2, 1]);
+  await loop.stop();
 });

@@ -18,8 +18,11 @@ export interface SyncLoopOptions {
   readonly writer: PlanWriter;
   readonly slots: Pick<SlotStore, 'trimDue'>;
   readonly clock: Pick<Clock, 'now' | 'breathe'>;
-  /** Whether every input table is complete: before that nothing is put in force, and only what is certainly not true any more is taken back. */
-  readonly complete: () => boolean;
+  /**
+   * Which inputs are complete: those that say who has which address, or rules, too. Before the former nothing is planned; before the latter
+   * addresses are, and the rules stay that were found in the kernel.
+   */
+  readonly complete: () => 'nothing' | 'addresses' | 'rules';
   readonly policyRevision: () => number;
   readonly onRound: () => void;
   /** A plan broke: nothing is put in force any more. The agent is to begin anew. */
@@ -174,16 +177,14 @@ export class SyncLoop {
       await clock.breathe();
       reached = policyRevision();
     }
-    if (!complete() || model.awaited().size > 0) {
-      await this.#options.writer.withdraw(await model.withdraw());
-      model.withdrawalDone();
-      return;
-    }
+    const known = complete();
+    if (known === 'nothing') return;
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
-    const plan = await this.#conclude();
+    const plan = await this.#conclude({ rules: known === 'rules' && model.awaited().size === 0 });
     this.#plan = plan;
     await this.#carryOut(plan);
+    if (!plan.rules) return;
     // What was kept or held back is due after a while, when the kernel refuses something, and else at once.
     const { keeps, holds, unfinished } = this.#options.writer;
     if (plan.waiting || (holds && !unfinished) || (plan.again && !(keeps && unfinished))) this.#due = true;
@@ -191,9 +192,9 @@ export class SyncLoop {
   }
 
   /** A plan that breaks takes with it what its first steps have concluded: only an agent that begins anew concludes it again. */
-  async #conclude(): Promise<Plan> {
+  async #conclude(known: { readonly rules: boolean }): Promise<Plan> {
     try {
-      return await this.#options.model.plan();
+      return await this.#options.model.plan(known);
     } catch (error) {
       if (!this.#stop.signal.aborted) {
         this.#lost = new PlanLostError(error);

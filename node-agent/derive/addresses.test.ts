@@ -100,7 +100,7 @@ describe('the addresses', () => {
         for (const [steps, wait] of [...all, [[], []] as const]) {
           for (const each of steps) each(ipcache);
           const before = new Map(kernel);
-          const { upserts, deletes, moved, movedByDelete } = await addresses.settle(new Set(wait));
+          const { upserts, deletes, moved, movedByDelete } = await addresses.settle(new Set(wait), true);
           for (const row of upserts) kernel.set(row.prefix, row.identity);
           for (const prefix of deletes) kernel.delete(prefix);
           const told = [...moved, ...movedByDelete].map(String);
@@ -180,7 +180,7 @@ describe('the addresses', () => {
     for (const prefix of prefixes) ipcache.setRuleCidr(prefix, true);
     const numbered = prefixes.map((prefix) => ipcache.cidrPeer(prefix));
     expect(numbered.map((peer) => peer?.cidr)).toEqual(prefixes);
-    await addresses.settle(new Set());
+    await addresses.settle(new Set(), true);
 
     ipcache.setNode({ name: 'a', addresses: [], podCidrs: ['10.1.2.0/23'], kubeApiserver: false }, 'a');
     expect([...ipcache.dirty].sort()).toEqual(['10.1.2.0/23', '10.1.2.0/24']);
@@ -192,7 +192,7 @@ describe('the addresses', () => {
     expect([...ipcache.leaving()]).toEqual([]);
     ipcache.setRuleCidr('10.1.2.0/24', false);
     expect([...ipcache.leaving()]).toEqual([[numbered[1]?.id, '10.1.2.0/24']]);
-    await addresses.settle(new Set());
+    await addresses.settle(new Set(), true);
     expect([...ipcache.leaving()]).toEqual([]);
   });
 });

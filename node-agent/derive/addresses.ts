@@ -1,3 +1,4 @@
+import { isLocalCidr } from '@weir/identity';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
@@ -73,29 +74,17 @@ export class Addresses {
     return some !== undefined;
   }
 
-  /** Identity that the kernel answers for the prefix. */
-  identityAt(prefix: string): number {
-    return this.#rows.get(prefix)?.identity ?? this.#around(prefix);
-  }
-
-  /** Whether the kernel has an element of the prefix itself. */
-  hasElement(prefix: string): boolean {
-    return this.#rows.has(prefix);
-  }
-
-  /** Prefixes that have the identity. */
-  withFound(identity: number): string[] {
-    return Array.from(this.#rows.list('identity', keys.uint(identity, 32)), ({ prefix }) => prefix);
-  }
-
   /** The kernel gets this identity for the prefix, before a plan has looked at it. */
   put(prefix: string, identity: number): void {
     this.#rows.set({ prefix, identity });
     this.#options.ipcache.dirty.add(prefix);
   }
 
-  /** Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on. */
-  async settle(wait: ReadonlySet<number>): Promise<AddressChanges> {
+  /**
+   * Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on.
+   * @param rules rules are known: else CIDRs that nothing explains stay, as rules in force may name them
+   */
+  async settle(wait: ReadonlySet<number>, rules: boolean): Promise<AddressChanges> {
     const { ipcache, pace } = this.#options;
     const upserts: IpcacheRow[] = [];
     const gone: Address[] = [];
@@ -107,7 +96,8 @@ export class Addresses {
       const row = ipcache.row(prefix);
       const there = this.#rows.get(prefix);
       if (row === undefined) {
-        if (there !== undefined) gone.push(there);
+        if (there !== undefined && !rules && isLocalCidr(there.identity)) waiting.push(prefix);
+        else if (there !== undefined) gone.push(there);
         continue;
       }
       const moves = row.identity !== there?.identity;

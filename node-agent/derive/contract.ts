@@ -3,10 +3,9 @@
  * knows the model.
  */
 export { type Around, classOf, contentOf, FIRST_CLASS, rowsByClass } from './classes.ts';
-export { closedOf, openedOf } from './closed-endpoint.ts';
 export { GRACE_MS } from './grace.ts';
 export { Pace } from './pace.ts';
-export type { KernelState, Plan, Withdrawal } from './plan.ts';
+export type { KernelState, Plan } from './plan.ts';
 export { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 export { blocksKey, blocksOf, both, DIRECTIONS, type PortDecision, passing, passingKey, rangesOf } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

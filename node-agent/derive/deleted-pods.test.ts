@@ -106,7 +106,6 @@ describe('a pod that is deleted while its endpoint stays', () => {
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),
       ipcache: [[ADDRESS, 256]],
-      interrupted: false,
     });
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', identity: 256 });

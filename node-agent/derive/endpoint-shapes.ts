@@ -1,7 +1,6 @@
 import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, SlotRow } from '../tables.ts';
-import { closedOf, openedOf } from './closed-endpoint.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce, Subject } from './in-force.ts';
 import type { Pace } from './pace.ts';
@@ -105,21 +104,17 @@ export class EndpointShapes {
     return this.#rows.get(id)?.kernel;
   }
 
-  /** The endpoints as the kernel has them, until the first plan is concluded. */
-  *kernels(): Generator<KernelEndpoint> {
-    for (const { kernel } of this.#rows.values()) if (kernel !== undefined) yield kernel;
+  /** The kernel has these revisions of endpoints that are else as they were found. */
+  renewed(revisions: Iterable<readonly [id: number, revision: number]>): void {
+    for (const [id, revision] of revisions) {
+      const row = this.#rows.get(id);
+      if (row?.kernel !== undefined) this.#rows.set({ ...row, kernel: { ...row.kernel, revision } });
+    }
   }
 
-  /** The kernel lets nothing of the endpoint through any more, until the first plan says who it is, or it is reopened. */
-  close(id: number): void {
-    const row = this.#rows.get(id);
-    if (row?.kernel !== undefined) this.#rows.set({ ...row, kernel: closedOf(row.kernel) });
-  }
-
-  /** The endpoint is again as it was found. */
-  reopen(id: number): void {
-    const row = this.#rows.get(id);
-    if (row?.kernel !== undefined) this.#rows.set({ ...row, kernel: openedOf(row.kernel) });
+  /** Whether the kernel enforces something of the endpoint for somebody whom it was found to be. */
+  judgedAsFound(id: number): boolean {
+    return this.#options.core.policyMode !== 'never' && this.kernel(id) !== undefined;
   }
 
   /** Whether the kernel was found to enforce something, until the first plan is concluded. */

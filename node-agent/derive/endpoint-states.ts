@@ -13,6 +13,7 @@ import { DIRECTIONS } from './rows.ts';
 import { Rows, type RowsView } from './working.ts';
 
 const OPEN = { ingress: false, egress: false } as const;
+const CLOSED = { ingress: true, egress: true } as const;
 
 /** What an endpoint is to enforce. */
 export interface ConcludedState {
@@ -63,10 +64,10 @@ export class EndpointStates {
   }
 
   /**
-   * The states that differ from before, and the endpoints whose decisions `movedByDelete` may change. `interrupted`: the
-   * revisions found in the kernel do not tell. Readers see all of the old states or all of the new ones.
+   * The states that differ from before, and the endpoints whose decisions `movedByDelete` may change. Readers see all of the old states or all of
+   * the new ones.
    */
-  async settle(moves: Moves, interrupted: boolean): Promise<{ endpoints: EndpointStateRow[]; afterGone: number[] }> {
+  async settle(moves: Moves): Promise<{ endpoints: EndpointStateRow[]; afterGone: number[] }> {
     const { infos, states, shapes, numbers, pace } = this.#options;
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
@@ -88,7 +89,7 @@ export class EndpointStates {
         }
       } else {
         const { policies, subject } = this.#policies(info, before, selecting);
-        const state = this.#conclude(info, before, { row, policies }, affected, interrupted);
+        const state = this.#conclude(info, before, { row, policies }, affected);
         const differs = before === undefined || !sameState(before.state, state);
         if (differs) endpoints.push(state);
         const epoch = row?.epoch ?? 0;
@@ -100,6 +101,29 @@ export class EndpointStates {
     }
     this.#put(concluded);
     return { endpoints, afterGone };
+  }
+
+  /**
+   * While rules are not known: closes endpoints that were found and are not who they were. The rules that were found go by identity, so that
+   * they are right for all others, whoever has which address by now: the operator gives a number to other labels only once all others of
+   * its range have been given out (`unusedIdentity`). An identity that they do not name has none of their rights.
+   */
+  close(): EndpointStateRow[] {
+    const { infos, states, shapes, numbers } = this.#options;
+    const closed: ConcludedState[] = [];
+    for (const { row, ready, identity, labels, reason } of infos.values()) {
+      const { id, ifindex, ipv4 } = row;
+      if (ready || states.has(id) || !shapes.judgedAsFound(id)) continue;
+      // No slot has the number 0: nothing passes.
+      const judging = { slot: 0, enforced: CLOSED, revision: numbers.revision(), policies: NO_POLICIES };
+      const why = reason === undefined ? {} : { reason };
+      closed.push({
+        state: { id, ifindex, ipv4, identity, labels, ...judging, state: 'waiting-for-identity', ...why },
+        epoch: 0,
+      });
+    }
+    this.#put(closed);
+    return closed.map(({ state }) => state);
   }
 
   /** Forgets endpoints that are gone; returns them. */
@@ -125,7 +149,6 @@ export class EndpointStates {
     before: ConcludedState | undefined,
     { row: slotRow, policies }: { readonly row: SlotRow | undefined; readonly policies: Judging },
     affected: boolean,
-    interrupted: boolean,
   ): EndpointStateRow {
     const { shapes } = this.#options;
     const { id } = info.row;
@@ -143,7 +166,7 @@ export class EndpointStates {
       labels: info.labels,
       slot,
       enforced,
-      revision: this.#revision(info.row, before, { slot, epoch: slotRow?.epoch ?? 0 }, enforced, affected, interrupted),
+      revision: this.#revision(info.row, before, { slot, epoch: slotRow?.epoch ?? 0 }, enforced, affected),
       policies,
       state: closed ? 'not-ready' : info.ready ? 'ready' : 'waiting-for-identity',
       ...(reason === undefined ? {} : { reason }),
@@ -174,10 +197,9 @@ export class EndpointStates {
     { slot, epoch }: { readonly slot: number; readonly epoch: number },
     enforced: EndpointStateRow['enforced'],
     affected: boolean,
-    interrupted: boolean,
   ): number {
     const before = held?.state ?? this.#options.shapes.kernel(id);
-    const known = before?.slot === slot && epoch === (held?.epoch ?? 0) && (held !== undefined || !interrupted);
+    const known = before?.slot === slot && epoch === (held?.epoch ?? 0);
     const same =
       before !== undefined &&
       known &&

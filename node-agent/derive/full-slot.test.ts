@@ -76,7 +76,7 @@ it('a slot that can have no successor, as all are in use, denies peers of whom t
   const egress = { ...all, direction: 'egress' as const };
   world.policy('p', 1, [egress, byName('deny', 'egress')]);
   const slots = new Map(Array.from({ length: 4094 }, (_, at) => [at + 2, FOUND] as const));
-  world.model.adopt({ slots, endpoints: [], ipcache: [], interrupted: false });
+  world.model.adopt({ slots, endpoints: [], ipcache: [] });
   await settle(world);
   expect(verdict(world, '10.9.9.7/32', 'egress', 8080)).toBe('deny');
   expect(verdict(world, '10.9.9.7/32', 'egress', 9090)).toBe('allow');

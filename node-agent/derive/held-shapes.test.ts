@@ -227,7 +227,7 @@ describe('while a policy cannot be compiled', () => {
     const found = basic();
     const enforced = { ingress: true, egress: false };
     const endpoint = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 5, revision: 3, enforced };
-    found.model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
+    found.model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [] });
     found.policy('q', 1, [BAD]);
     await settle(found);
     expect([found.states.has(1), found.model.unconcluded]).toEqual([false, true]);
@@ -241,7 +241,7 @@ describe('while a policy cannot be compiled', () => {
     world.peerSet('c', []);
     const word = { slot: 5, revision: 3, enforced: { ingress: true, egress: false } };
     const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, ...word };
-    world.model.adopt({ endpoints: [found], slots: new Map(), ipcache: [['10.0.0.1/32', 256]], interrupted: false });
+    world.model.adopt({ endpoints: [found], slots: new Map(), ipcache: [['10.0.0.1/32', 256]] });
     world.policy('q', 1, [BAD, { ...BAD, subject: 'hash-c' }]);
     await settle(world);
     expect(world.states.get(1)).toBeUndefined();

@@ -32,6 +32,7 @@ export const REFUSED_GRACE_MS = 2_000;
 export const UNLISTED_GRACE_MS = 30_000;
 const NOT_NUMBERED = 'the operator has not given its labels an identity yet';
 const NOBODY = 'nobody knows whose interface this is';
+const RULES_AWAITED = 'which rules select it is not known yet: closed until every policy has been read';
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
 const INIT = 5;
 
@@ -94,7 +95,9 @@ export interface EndpointContext {
   readonly identities: Identities;
   readonly numbers: LocalNumbers;
   readonly policies: Pick<Policies, 'outstanding'>;
-  /** How the endpoint was found in the kernel, before the first plan. */
+  /** Whether every policy has been read. */
+  readonly rules: boolean;
+  /** How the endpoint was found in the kernel, and is still, until the first plan that knows rules. */
   found(id: number): KernelEndpoint | undefined;
   /** The pods of this node, as of a complete list. */
   pod(key: string): LocalPodRow | undefined;
@@ -110,7 +113,7 @@ type Saying = Pick<EndpointIdentity, 'labels' | 'namedPorts'>;
 const INIT_SAYING: Saying = { labels: INIT_LABELS, namedPorts: [] };
 
 /** What is said of the endpoint, or why that is not known yet. */
-export function endpointSaying(row: EndpointRow, context: EndpointContext): Saying | string {
+function endpointSaying(row: EndpointRow, context: EndpointContext): Saying | string {
   if (row.pod === undefined) {
     if (row.labels && Object.keys(row.labels).length > 0) return { labels: row.labels, namedPorts: [] };
     if (row.found === undefined || row.found.identity === INIT) return INIT_SAYING;
@@ -145,7 +148,7 @@ function refusalOf({ pod }: EndpointRow, context: EndpointContext): string | und
 }
 
 /** Whether the API server does not have the endpoint's pod. */
-export function podless({ pod }: EndpointRow, context: EndpointContext): boolean {
+function podless({ pod }: EndpointRow, context: EndpointContext): boolean {
   if (pod === undefined) return false;
   const known = context.pod(`${pod.namespace}/${pod.name}`);
   return known === undefined || (pod.uid !== undefined && pod.uid !== known.uid);
@@ -219,7 +222,10 @@ function concluded(row: EndpointRow, last: EndpointIdentity | undefined, context
     return { ...kept, row, reason };
   };
   const ready = (identity: number, what: Saying): EndpointIdentity => {
-    const missing = same || context.found(row.id) !== undefined ? undefined : context.policies.outstanding(what.labels);
+    const found = context.found(row.id);
+    // What was found judges whom it was found for, and nobody else.
+    if (!context.rules && found?.identity !== identity) return closed(RULES_AWAITED, what.labels);
+    const missing = same || found !== undefined ? undefined : context.policies.outstanding(what.labels);
     return missing === undefined
       ? { row, identity, ...what, ready: true }
       : waiting(notInForce(missing.policy, missing.hashes), what.labels);

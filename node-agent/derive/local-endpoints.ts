@@ -1,18 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
-import { type LabelMap, labelsKey } from '@weir/labels';
+import type { LabelMap } from '@weir/labels';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, LocalPodRow, NamespaceRow, RemoteEndpointRow } from '../tables.ts';
-import {
-  closesAt,
-  type EndpointContext,
-  type EndpointIdentity,
-  endpointIdentity,
-  endpointSaying,
-  podless,
-} from './identities.ts';
+import { closesAt, type EndpointContext, type EndpointIdentity, endpointIdentity } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
 import type { Pace } from './pace.ts';
@@ -33,7 +26,7 @@ export interface LocalEndpointsOptions
 /** This node's endpoints and the identity of each, from endpoint, pod, namespace and identity rows. */
 export class LocalEndpoints {
   readonly #options: LocalEndpointsOptions;
-  readonly #context: EndpointContext;
+  readonly #context: Omit<EndpointContext, 'rules'>;
   readonly #infos: Rows<number, EndpointIdentity>;
   readonly #dirty = new Set<number>();
   readonly #podsChanged = new Set<string>();
@@ -115,63 +108,12 @@ export class LocalEndpoints {
     this.#namespacesChanged.add(name);
   }
 
-  /** Whether the endpoint's pod is certainly not of the identity, by what is known of it and, where that is not enough, by the slices. */
-  contradicts(row: EndpointRow, identity: number): boolean {
-    const { inputs, tables } = this.#options;
-    const { said } = inputs;
-    if (row.pod === undefined) return row.found !== undefined && this.#claimedByOthers(row.ipv4, identity);
-    if (said.initialised(tables.localPods) && podless(row, this.#context)) return true;
-    const known = this.#identityOf(row);
-    if (known !== undefined) return !known.includes(identity);
-    const slice = said.get(tables.remoteEndpoints, tableKey.pod(row.pod.namespace, row.pod.name));
-    if (slice?.podUid === undefined || row.pod.uid === undefined) return false;
-    return slice.podUid === row.pod.uid ? slice.identity !== identity : this.#isElsewhere(slice);
-  }
-
-  /** Whether the endpoint's pod is certainly of the identity, in the same way. */
-  confirms(row: EndpointRow, identity: number): boolean {
-    const { inputs, tables } = this.#options;
-    const { pod } = row;
-    if (pod === undefined || this.contradicts(row, identity)) return false;
-    if (this.#identityOf(row)?.includes(identity) === true) return true;
-    // It has other labels, of which no number is known yet: a slice that names the number is late.
-    const saying = endpointSaying(row, this.#context);
-    const meant = this.#options.identities.get(identity)?.labelsKey;
-    if (typeof saying !== 'string' && meant !== undefined && meant !== labelsKey(saying.labels)) return false;
-    const slice = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
-    return slice?.podUid !== undefined && slice.podUid === pod.uid && slice.identity === identity;
-  }
-
-  /** Whether a slice has the endpoint's pod, as far as is known. */
+  /** Whether a slice has the endpoint's pod. */
   #listed({ pod }: EndpointRow): boolean {
     const { inputs, tables } = this.#options;
-    const { said } = inputs;
-    if (pod === undefined || !said.initialised(tables.remoteEndpoints)) return true;
-    const slice = said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
+    if (pod === undefined) return true;
+    const slice = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
     return slice !== undefined && (slice.podUid === undefined || pod.uid === undefined || slice.podUid === pod.uid);
-  }
-
-  /** Numbers of its pod's labels; undefined: its labels, or a number of theirs, are not known. */
-  #identityOf(row: EndpointRow): readonly number[] | undefined {
-    const { inputs, tables } = this.#options;
-    const saying = endpointSaying(row, this.#context);
-    if (typeof saying === 'string') return undefined;
-    const numbers = Array.from(inputs.said.list(tables.identities, 'labels', labelsKey(saying.labels)), ({ id }) => id);
-    return numbers.length === 0 ? undefined : numbers;
-  }
-
-  /** Whether slices say of the address, of which no file tells whose it is, that it is somebody else's. */
-  #claimedByOthers(address: string, identity: number): boolean {
-    const { inputs, tables } = this.#options;
-    const claims = [...inputs.said.list(tables.remoteEndpoints, 'address', address)];
-    return claims.length > 0 && claims.every((claim) => claim.identity !== identity);
-  }
-
-  /** Whether the slice speaks of a pod of another node. */
-  #isElsewhere({ node }: RemoteEndpointRow): boolean {
-    const { inputs, tables, nodeName } = this.#options;
-    const self = inputs.said.get(tables.nodes, nodeName);
-    return self !== undefined && !self.addresses.includes(node);
   }
 
   /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */
@@ -187,14 +129,17 @@ export class LocalEndpoints {
   async settle(changed: {
     readonly identities: boolean;
     readonly policies: boolean;
+    /** As in `Plan`. */
+    readonly rules: boolean;
   }): Promise<ReadonlyMap<number, LabelMap>> {
     const { inputs, tables, ipcache, portNames, pace } = this.#options;
     this.#spread(changed);
+    const context = { ...this.#context, rules: changed.rules };
     const concluded: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
     for (const id of this.#dirty) {
       const row = inputs.said.get(tables.endpoints, tableKey.endpoint(id));
       const before = this.#infos.get(id);
-      const info = row?.gone === undefined ? row && endpointIdentity(row, before, this.#context) : undefined;
+      const info = row?.gone === undefined ? row && endpointIdentity(row, before, context) : undefined;
       concluded.push({ id, before, info: info && keeping(before, info) });
       if (pace.due()) await pace.breathe();
     }

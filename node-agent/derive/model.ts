@@ -32,7 +32,7 @@ import type { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
 import { PeerSetViews } from './peer-set-views.ts';
-import type { KernelState, Plan, Withdrawal } from './plan.ts';
+import type { KernelState, Plan } from './plan.ts';
 import {
   conclude,
   type Derivers,
@@ -48,7 +48,6 @@ import { RemoteEndpoints } from './remote-endpoints.ts';
 import { DIRECTIONS } from './rows.ts';
 import { Slots } from './slots.ts';
 import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
-import { Withdrawals } from './withdrawals.ts';
 import { Rows } from './working.ts';
 
 export interface ModelOptions {
@@ -80,16 +79,11 @@ interface FailedStep {
   readonly retryAt: number;
 }
 
-interface AtStart extends Pick<KernelState, 'interrupted' | 'unread'> {
-  /** A round of the agent before broke off, and endpoints have no new revisions since. */
-  readonly stale: boolean;
-}
-
 /** Entities that an address inside the cluster belongs to, and none outside. */
 const CLUSTER_ENTITIES = ['cluster', 'host', 'remote-node', 'kube-apiserver'] as const satisfies readonly Entity[];
 const NOTHING: ReadonlyMap<SelectorHash, PolicyRow> = new Map();
 
-function ownRows(db: StateDB): [atStart: Rows<'', AtStart>, failedSteps: Rows<string, FailedStep>] {
+function ownRows(db: StateDB): [atStart: Rows<'', Pick<KernelState, 'unread'>>, failedSteps: Rows<string, FailedStep>] {
   return [
     new Rows(db, { name: 'foundAtStart', key: () => '' }, () => ''),
     new Rows(db, { name: 'failedSteps', key: ({ name }) => name }, (name) => name),
@@ -115,9 +109,8 @@ export class Model {
   readonly #shapes: EndpointShapes;
   readonly #states: ReturnType<typeof concludedStates>;
   readonly #endpointStates: EndpointStates;
-  readonly #withdrawals: Withdrawals;
-  /** What was found at start, until the first plan is concluded. */
-  readonly #atStart: Rows<'', AtStart>;
+  /** What was found at start, until the first plan with rules is concluded. */
+  readonly #atStart: Rows<'', Pick<KernelState, 'unread'>>;
 
   readonly #derivers: Derivers;
   #steps: readonly Step[] = STEPS;
@@ -144,10 +137,8 @@ export class Model {
     this.#cidrPeers = new CidrPeers({ db, ipcache, pace });
     this.#portNames = new PeerPortNames(db, pace);
     const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
-    const found = (id: number): KernelEndpoint | undefined => {
-      const kernel = this.#shapes.kernel(id);
-      return kernel?.closed ? undefined : kernel;
-    };
+    const found = (id: number): KernelEndpoint | undefined =>
+      this.#states.has(id) ? undefined : this.#shapes.kernel(id);
     this.#local = new LocalEndpoints({
       ...placing,
       nodeName: core.nodeName,
@@ -187,8 +178,6 @@ export class Model {
     const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
     this.#shapes = new EndpointShapes({ ...shared, db, core, work: options.work, mostRows, slots: this.#slots });
     this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers, around });
-    const finding = { ipcache, addresses: this.#addresses, shapes: this.#shapes, local: this.#local };
-    this.#withdrawals = new Withdrawals({ ...told, ...finding, enforcing: core.policyMode !== 'never', pace, now });
     this.#derivers = this.#concluding();
     this.#listen(tables);
   }
@@ -205,7 +194,6 @@ export class Model {
       slots: this.#slots,
       addresses: this.#addresses,
       endpointStates: this.#endpointStates,
-      withdrawals: this.#withdrawals,
       pace: this.#pace,
       subjects: () => this.#subjects(),
     };
@@ -225,7 +213,6 @@ export class Model {
       this.#marks.identities.add(id);
     });
     inputs.on(tables.remoteEndpoints, (row) => {
-      this.#withdrawals.endpointChanged(row);
       this.#local.sliceChanged(row);
       this.#remote.endpointChanged(row);
     });
@@ -237,10 +224,8 @@ export class Model {
     inputs.on(tables.namespaces, (row) => this.#local.namespaceChanged(row));
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
       this.#ipcache.setApiserver(deleted ? undefined : row, row.address);
-      this.#withdrawals.addressesChanged([row.address]);
     });
     inputs.on(tables.endpoints, (row, deleted) => {
-      this.#withdrawals.addressesChanged([row.ipv4]);
       this.#local.endpointChanged(row);
       this.#remote.localEndpointChanged(row, deleted);
     });
@@ -248,7 +233,6 @@ export class Model {
 
   #onNode(row: NodeRow, deleted: boolean): void {
     this.#ipcache.setNode(deleted ? undefined : row, row.name);
-    this.#withdrawals.nodeChanged(row);
     if (row.name !== this.#options.core.nodeName) return;
     this.#marks.ownNode = true;
     if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#marks.host = true;
@@ -273,15 +257,14 @@ export class Model {
 
   /** Takes over what the kernel holds; before the first plan. */
   adopt(kernel: KernelState): void {
-    const { interrupted, unread = false } = kernel;
-    this.#atStart.set({ interrupted, unread, stale: interrupted });
+    const { unread = false } = kernel;
+    this.#atStart.set({ unread });
     const { numbers } = this.#options;
     this.#slots.adopt(kernel.slots);
     for (const endpoint of kernel.endpoints) this.#shapes.adopt(endpoint);
     numbers.sawRevisions(kernel.endpoints.map(({ revision }) => revision));
     const addresses = [...kernel.ipcache];
     this.#addresses.adopt(addresses);
-    this.#withdrawals.adopt(addresses.map(([prefix]) => prefix));
     for (const [prefix, identity] of addresses) numbers.adoptCidr(prefix, identity);
     for (const { identity } of kernel.endpoints) numbers.reserve(identity);
     for (const [, identity] of addresses) numbers.reserve(identity);
@@ -299,45 +282,14 @@ export class Model {
     return atStart.unread || this.#shapes.kernelEnforces() ? new Map(this.policies.awaited()) : NOTHING;
   }
 
-  /**
-   * Before the first plan: takes back of what was found in the kernel what is certainly not true any more. The first plan gives every endpoint a
-   * new revision then.
-   */
-  async withdraw(): Promise<Withdrawal> {
-    const withdrawal = await this.#withdrawals.take();
-    const atStart = this.#atStart.get('');
-    if (atStart === undefined) return withdrawal;
-    const { addresses, endpoints, reopened } = withdrawal;
-    const changed = addresses.length + endpoints.length + reopened.length > 0;
-    if (changed || atStart.stale)
-      this.#atStart.set({ ...atStart, interrupted: changed || atStart.interrupted, stale: false });
-    return { ...withdrawal, renew: changed || atStart.stale };
-  }
-
-  /** Endpoints were given new revisions in the kernel, as it was not what had been found: the first plan gives them newer ones. */
-  disturbed(): void {
-    const atStart = this.#atStart.get('');
-    if (atStart !== undefined) this.#atStart.set({ ...atStart, interrupted: true });
-  }
-
-  /** The kernel has what `withdraw` returned last. */
-  withdrawalDone(): void {
-    this.#withdrawals.done();
+  /** The kernel has these revisions of endpoints that are else as they were found. */
+  renewed(revisions: Iterable<readonly [id: number, revision: number]>): void {
+    this.#shapes.renewed(revisions);
   }
 
   /** Steps of parts that failed in the last plan, and why. */
   failedSteps(): { readonly name: string; readonly message: string }[] {
     return Array.from(this.#failedSteps.values(), ({ name, message }) => ({ name, message }));
-  }
-
-  /** How much is taken back in the kernel, until the first plan. */
-  withdrawn(): ReturnType<Withdrawals['counts']> {
-    return this.#withdrawals.counts();
-  }
-
-  /** Whether what was found of pods counts no more: of this node's own, or of all. */
-  withdraws(kind: 'local' | 'slices'): boolean {
-    return this.#withdrawals.begun(kind);
   }
 
   /**
@@ -359,19 +311,24 @@ export class Model {
     this.#atStart.delete('');
   }
 
-  /** Concludes what must change, by the steps of `plan-steps.ts`. Its rows count as current from then on. */
-  async plan(): Promise<Plan> {
+  /**
+   * Concludes what must change, by the steps of `plan-steps.ts`. Its rows count as current from then on. `rules`: every input is complete; else
+   * those are that say who has which address.
+   */
+  async plan({ rules } = { rules: true }): Promise<Plan> {
     this.#pace.restart();
-    const first = this.#atStart.get('');
+    const marks = this.#marks;
+    const first = this.#atStart.has('');
     const plan = await conclude(
-      { marks: this.#marks, policies: this.policies.pending, first, ...NOTHING_CONCLUDED },
+      { marks, policies: this.policies.pending, rules, first, ...NOTHING_CONCLUDED },
       this.#derivers,
       this.#steps,
       this.#options.onStep,
     );
-    this.#marks = noMarks();
+    const { hashes, host } = marks;
+    this.#marks = rules ? noMarks() : { ...noMarks(), hashes, host };
     this.#sets.clear();
-    this.#atStart.delete('');
+    if (rules) this.#atStart.delete('');
     return plan;
   }
 
@@ -415,12 +372,7 @@ export class Model {
   /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
   dueAt(): number | undefined {
     const steps = this.#failedSteps.values().map(({ retryAt }) => retryAt);
-    const due = Math.min(
-      this.#local.dueAt() ?? Infinity,
-      this.#slots.retryAt(),
-      this.#withdrawals.dueAt() ?? Infinity,
-      ...steps,
-    );
+    const due = Math.min(this.#local.dueAt() ?? Infinity, this.#slots.retryAt(), ...steps);
     return due === Infinity ? undefined : due;
   }
 

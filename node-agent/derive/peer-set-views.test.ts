@@ -331,7 +331,6 @@ describe('a policy of which nothing is in force here for want of its sets', () =
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),
       ipcache: [],
-      interrupted: false,
     });
     world.policy('p', 1, [rule('a', 'c', 7)]);
     await world.plan();

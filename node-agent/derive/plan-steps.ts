@@ -19,7 +19,6 @@ import type { PeerSetViews } from './peer-set-views.ts';
 import type { Plan } from './plan.ts';
 import type { RemoteEndpoints } from './remote-endpoints.ts';
 import type { Slots } from './slots.ts';
-import type { Withdrawals } from './withdrawals.ts';
 
 /** What inputs have changed since the last plan, as far as it is no mark of one part alone. */
 export interface Marks {
@@ -44,7 +43,6 @@ export interface Derivers {
   readonly slots: Slots;
   readonly addresses: Addresses;
   readonly endpointStates: EndpointStates;
-  readonly withdrawals: Withdrawals;
   readonly pace: Pace;
   /** What this node's pods are selected by, after `local`. */
   readonly subjects: () => Iterable<Subject>;
@@ -55,8 +53,10 @@ export interface Draft {
   readonly marks: Marks;
   /** Policies have changed. */
   readonly policies: boolean;
-  /** It is the first after a start. `interrupted`: revisions found in the kernel do not tell of all that has changed. */
-  readonly first: { readonly interrupted: boolean } | undefined;
+  /** As in `Plan`. */
+  readonly rules: boolean;
+  /** No plan with rules is concluded since the start. */
+  readonly first: boolean;
   localLabels: ReadonlyMap<number, LabelMap>;
   wanted: Wanted;
   shapes: CompiledShapes;
@@ -65,7 +65,7 @@ export interface Draft {
   again: boolean;
 }
 
-export const NOTHING_CONCLUDED: Omit<Draft, 'marks' | 'policies' | 'first'> = {
+export const NOTHING_CONCLUDED: Omit<Draft, 'marks' | 'policies' | 'rules' | 'first'> = {
   localLabels: new Map(),
   wanted: new Map(),
   shapes: { slots: [], slotsGone: [], reframed: false, waiting: false },
@@ -85,6 +85,8 @@ export interface Step {
   /** Tables that a later step writes, and not this one. */
   readonly asBefore?: Readonly<Record<string, string>>;
   readonly writes: readonly string[];
+  /** It says who has which address: it is taken before rules are known, too. */
+  readonly early?: true;
   run(draft: Draft, derivers: Derivers): Promise<void> | void;
 }
 
@@ -124,6 +126,7 @@ export const STEPS: readonly Step[] = [
     name: 'remote endpoints',
     reads: ['addressClaims', 'believedEndpoints', 'portNameClaims'],
     writes: ['addressClaims', 'believedEndpoints', 'portNameClaims'],
+    early: true,
     async run({ marks }, { remote, pace }) {
       for (const id of marks.identities) {
         remote.identityChanged(id);
@@ -137,6 +140,7 @@ export const STEPS: readonly Step[] = [
     name: 'local endpoints',
     reads: [
       'addressClaims',
+      'concludedStates',
       'endpointShapes',
       'localIdentities',
       'localNumbers',
@@ -146,13 +150,16 @@ export const STEPS: readonly Step[] = [
       'rulesInForce',
     ],
     asBefore: {
-      endpointShapes: 'what was found in the kernel counts until the first plan is concluded',
+      concludedStates: 'what was found in the kernel and closed counts no more',
+      endpointShapes: 'what was found in the kernel counts until the first plan with rules is concluded',
       retainedPeerSets: 'the slots forget only sets that no policy names',
     },
     writes: ['addressClaims', 'localIdentities', 'localNumbers', 'portNameClaims'],
+    early: true,
     async run(draft, { local }) {
-      const { marks, policies } = draft;
-      draft.localLabels = await local.settle({ identities: marks.identities.size > 0, policies });
+      const { marks, rules, first } = draft;
+      const policies = rules && (draft.policies || first);
+      draft.localLabels = await local.settle({ identities: marks.identities.size > 0, policies, rules });
     },
   },
   {
@@ -253,7 +260,7 @@ export const STEPS: readonly Step[] = [
     },
     writes: ['addressClaims', 'endpointShapes', 'heldGroups', 'retainedPeerSets', 'shapes', 'slotNumbers'],
     async run(draft, { shapes }) {
-      draft.shapes = await shapes.compile(draft.wanted, draft.first !== undefined);
+      draft.shapes = await shapes.compile(draft.wanted, draft.first);
       draft.again ||= draft.shapes.reframed || draft.shapes.waiting;
     },
   },
@@ -264,12 +271,17 @@ export const STEPS: readonly Step[] = [
       heldIdentities: 'an identity is released once no address has it',
     },
     writes: ['addresses', 'portNameClaims'],
+    early: true,
     async run(draft, { cidrPeers, peerSets, portNames, addresses }) {
+      if (!draft.rules) {
+        draft.addresses = await addresses.settle(NOBODY, false);
+        return;
+      }
       const { reframed } = draft.shapes;
       if (cidrPeers.leave()) draft.again = true;
       const renumbered = peerSets.renumbered();
       const wait = reframed || renumbered.size > 0 ? renumbered.union(portNames.hold()) : NOBODY;
-      draft.addresses = await addresses.settle(wait);
+      draft.addresses = await addresses.settle(wait, true);
     },
   },
   {
@@ -296,19 +308,21 @@ export const STEPS: readonly Step[] = [
       endpointShapes: 'who is gone has no state',
     },
     writes: ['concludedStates'],
+    early: true,
     async run(draft, { endpointStates }) {
-      const states = await endpointStates.settle(draft.addresses, draft.first?.interrupted === true);
+      const states = draft.rules
+        ? await endpointStates.settle(draft.addresses)
+        : { endpoints: endpointStates.close(), afterGone: [] };
       draft.endpoints = { ...states, endpointsGone: endpointStates.tidy() };
     },
   },
   {
     name: 'what is over',
     reads: ['endpointShapes', 'localIdentities', 'portNameClaims', 'shapes'],
-    writes: ['endpointShapes', 'withdrawals', 'withdrawnAddresses'],
-    run(draft, { portNames, slots, shapes, withdrawals }) {
+    writes: ['endpointShapes'],
+    run(draft, { portNames, slots, shapes }) {
       if (portNames.leaving().some((name) => slots.usesPortName(name))) draft.again = true;
       shapes.tidy();
-      withdrawals.end();
     },
   },
 ];
@@ -370,6 +384,7 @@ export async function conclude(
   onStep?: (step: Step | undefined) => void,
 ): Promise<Plan> {
   for (const step of steps) {
+    if (!draft.rules && step.early !== true) continue;
     onStep?.(step);
     await step.run(draft, derivers);
   }
@@ -377,5 +392,5 @@ export async function conclude(
   const { addresses, shapes, endpoints, again } = draft;
   const { slots, slotsGone, waiting } = shapes;
   const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
-  return { slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone, again, waiting };
+  return { rules: draft.rules, slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone, again, waiting };
 }

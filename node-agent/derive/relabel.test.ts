@@ -41,7 +41,6 @@ describe('a pod of this node that is relabelled while its agent is down', () => 
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),
       ipcache: [],
-      interrupted: false,
     });
     world.pod('web', 'a', [], 'next');
     await world.plan();

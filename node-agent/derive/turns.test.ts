@@ -196,7 +196,7 @@ describe('shapes that no plan has compiled', () => {
 
   it('are compiled by the first plan, all of them', async () => {
     const world = worldOfTurns();
-    world.model.adopt({ endpoints: [], slots: new Map(), ipcache: new Map(), interrupted: false });
+    world.model.adopt({ endpoints: [], slots: new Map(), ipcache: new Map() });
     for (const id of [1, 2, 3]) pod(world, id);
     for (const id of [1, 2, 3]) policy(world, id, 1);
     expect((await world.plan()).again).toBe(false);

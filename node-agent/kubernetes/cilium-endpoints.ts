@@ -161,7 +161,7 @@ function enforcementOf(
 ): Enforcement | undefined {
   if (row.gone !== undefined) return undefined;
   if (problem === undefined && acknowledged?.found === false) return { row, acknowledged, state: acknowledged.state };
-  return problem !== undefined || acknowledged?.closed === true || written ? { row, acknowledged, state } : undefined;
+  return problem !== undefined || written ? { row, acknowledged, state } : undefined;
 }
 
 function ciliumEndpoint(

@@ -382,7 +382,7 @@ it('a policy is not said of an endpoint that was found enforced and has nothing 
   const report = new RealisedReport({ db, tables, model, policyMode: 'default', now: () => 0 });
   const enforced = { ingress: true, egress: false };
   const endpoint = { id: 3, ifindex: 103, ipv4: '10.0.0.3', identity: 259, slot: 5, revision: 3, enforced };
-  model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [], interrupted: false });
+  model.adopt({ endpoints: [endpoint], slots: new Map(), ipcache: [] });
   world.namespace();
   const versions = ['v1', 'v2', 'v3'];
   for (const [at, version] of versions.entries()) {

@@ -17,11 +17,13 @@ import {
   policyParts,
 } from '../../node-agent/kubernetes/rows.ts';
 import { last, TableSink } from '../../node-agent/parts/table-sink.ts';
-import type { EndpointStateRow, SlotRow } from '../../node-agent/tables.ts';
+import type { SlotRow } from '../../node-agent/tables.ts';
 import type { Api, Watch } from './api.ts';
 
 const log = { info() {}, warn() {}, error() {}, debug() {} } as Logger;
 const TCP = 6;
+/** Watches of peer sets and of policies. */
+const OF_RULES: readonly number[] = [3, 5];
 
 /** A pod of this node, as CNI told of it. */
 export interface LocalPod {
@@ -36,8 +38,8 @@ export class LaggingAgent {
   readonly world = new World();
   readonly watches: readonly Watch[];
   readonly pods = new Map<string, LocalPod>();
-  /** Endpoints that were closed, as they were found. */
-  readonly #closed = new Map<number, EndpointStateRow>();
+  /** It has learned who has which address. */
+  addressed = false;
 
   /**
    * @param before the agent that ran on this node until now; what the kernel holds is taken over
@@ -99,32 +101,14 @@ export class LaggingAgent {
   /** Concludes from all that was delivered. False: it waits for something, and the kernel stays as it is. */
   async plan(): Promise<'again' | 'done' | 'waits'> {
     while (this.world.model.pull(100));
-    if (this.watches.some(({ listed }) => !listed) || this.world.model.awaited().size > 0) {
-      await this.#withdraw();
-      return 'waits';
+    const late = this.watches.flatMap(({ listed }, kind) => (listed ? [] : [kind]));
+    if (late.length === 0 && this.world.model.awaited().size === 0)
+      return (await this.world.plan()).again ? 'again' : 'done';
+    if (late.every((kind) => OF_RULES.includes(kind))) {
+      await this.world.plan({ rules: false });
+      this.addressed = true;
     }
-    return (await this.world.plan()).again ? 'again' : 'done';
-  }
-
-  /** Whether it takes back what was found of pods and is not true any more: of this node's own, or of all. */
-  withdraws(kind: 'local' | 'slices'): boolean {
-    return this.world.model.withdraws(kind);
-  }
-
-  async #withdraw(): Promise<void> {
-    const { model, ipcache, states } = this.world;
-    const { addresses, endpoints, reopened } = await model.withdraw();
-    for (const row of addresses) ipcache.set(row.prefix, row);
-    for (const id of endpoints) {
-      const state = states.get(id);
-      if (state === undefined) continue;
-      this.#closed.set(id, state);
-      states.set(id, { ...state, state: 'not-ready', slot: 0, enforced: { ingress: true, egress: true } });
-    }
-    for (const id of reopened) {
-      const state = this.#closed.get(id);
-      if (state !== undefined) states.set(id, state);
-    }
+    return 'waits';
   }
 
   /** Whether the kernel has let the pod's endpoint take part. */
@@ -157,7 +141,6 @@ export class LaggingAgent {
       endpoints: [...states.values()],
       slots: new Map([...slots].map(([number, row]) => [number, kernelSlot(row)])),
       ipcache: [...ipcache.values()].map(({ prefix, identity }) => [prefix, identity] as const),
-      interrupted: false,
     };
     world.model.adopt(kernel);
     for (const pod of before.pods.values()) this.add(pod);

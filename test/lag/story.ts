@@ -171,7 +171,7 @@ export class Story {
     for (let plans = 0; plans < 20; plans += 1) {
       const how = await agent.plan();
       if (how !== 'waits') this.#truth.concluded(agent);
-      else this.#truth.withdrawn(agent, this.#identities());
+      else if (agent.addressed) this.#truth.addressed(agent, this.#identities());
       const problem = this.#problem();
       if (problem !== undefined || how !== 'again') return problem;
     }

@@ -80,17 +80,14 @@ export class Truth {
   }
 
   /**
-   * The agent was not told all since it started, and has taken back what is not true any more by what it was told: who has changed is who he is
-   * by that, or unknown.
+   * The agent has learned who has which address since it started, and not yet by which rules: who has changed is who he is by that, or unknown.
    */
-  withdrawn(agent: LaggingAgent, identities: ReadonlyMap<number, LabelMap>): void {
+  addressed(agent: LaggingAgent, identities: ReadonlyMap<number, LabelMap>): void {
     const bounds = this.#of(agent);
     const { db, tables } = agent.world;
     using told = db.read();
-    const [own, slices] = [agent.withdraws('local'), agent.withdraws('slices')];
     for (const pod of this.pods.values()) {
       const isOwn = pod.node === agent.node;
-      if (!(slices || (own && isOwn))) continue;
       const row = told.get(tables.remoteEndpoints, tableKey.pod('ns', pod.name));
       const sliced = row?.podUid === pod.uid ? identities.get(row.identity) : undefined;
       const known = isOwn ? this.#knownLabels(agent, pod) : undefined;

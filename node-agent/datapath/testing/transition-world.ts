@@ -286,18 +286,20 @@ export class Agent {
       writer: this.#writer,
       slots,
       clock,
-      complete: () => true,
+      complete: () => 'rules',
       policyRevision: () => 0,
       onRound: () => undefined,
       log: silent,
     });
     this.#adopt = async (): Promise<void> => {
       try {
+        const found = endpoints.adopt(false);
+        numbers.sawRevisions(found.map(({ revision }) => revision));
+        const renewed = mark.set ? endpoints.renew(() => numbers.revision()) : new Map<number, number>();
         model.adopt({
-          endpoints: endpoints.adopt(false),
+          endpoints: found.map((row) => ({ ...row, revision: renewed.get(row.id) ?? row.revision })),
           slots: await slots.adopt(),
           ipcache: await ipcache.adopt(breathe),
-          interrupted: mark.set,
         });
       } catch (error) {
         if (!(error instanceof Crash)) throw error;

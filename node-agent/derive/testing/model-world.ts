@@ -99,10 +99,10 @@ export class World {
     this.#clock += ms;
   }
 
-  async plan(): Promise<Plan> {
+  async plan(known = { rules: true }): Promise<Plan> {
     while (this.model.pull(100));
     this.#before = [...this.model.states()];
-    const plan = await this.model.plan();
+    const plan = await this.model.plan(known);
     for (const row of plan.slots) {
       for (const direction of DIRECTIONS) assertNumbered(row, direction);
       this.slots.set(row.slot, row);

@@ -68,10 +68,10 @@ async function freezeAgent(stage: Stage, random: Random): Promise<void> {
   stage.faults.freeze({ agent: node });
 }
 
-/** Kinds without which an agent concludes nothing. */
+/** Kinds without which an agent plans no rules. */
 const NEEDED = ['resolvedpolicies', 'peersets', 'namespaces', 'ciliumidentities', 'pods', 'nodes'] as const;
-/** Longer than an agent waits before it takes back what is not true any more (node-agent/derive/withdrawals.ts). */
-const DEAF_MS = 7_000;
+/** Longer than an agent takes to learn who has which address. */
+const DEAF_MS = 3_000;
 
 /** An agent dies, pods change, and its successor cannot read one kind; then more change. */
 async function deafAgent(stage: Stage, random: Random): Promise<void> {
