@@ -20,7 +20,7 @@
  * - A status is written at most once a second a policy and never when it says nothing new. Programmed is True only when
  *   each live node that hosts a pod of the policy has reported this generation (model/node-progress.ts says for which nodes it waits besides).
  * - What a policy suffers from is an Event on it, once for each change of the answer, over a change of leader too.
- * - A namespace has no more identities than its quota, and its policies cost no more than their budget: what goes beyond waits or is refused,
+ * - A namespace has no more identities and policies than it may, a policy no more rules and selectors: what goes beyond waits or is refused,
  *   and says so; nobody else pays for it.
  * - What agents wrote for nodes and pods that are gone is removed after a grace period of 5 minutes, never on the word of a
  *   watch alone (kubernetes/garbage.ts).
@@ -95,8 +95,6 @@ export interface PodRow {
   /** Succeeded or Failed: its addresses may belong to another pod already. */
   readonly finished: boolean;
   readonly terminating: boolean;
-  /** The node whose static pod it mirrors, as its annotation says: whoever makes pods may write it. */
-  readonly mirrorOf: string | undefined;
   /** Canonical, at most one of each family. Whoever may write the pod's status says them. */
   readonly addresses: readonly string[];
   /** Of its containers and the init containers that run beside them; each (name, protocol) once. Empty where they are too many. */

@@ -3,7 +3,6 @@ import {
   type EndpointSlice,
   type KubeNode,
   type KubeObject,
-  MIRROR_POD_ANNOTATION,
   MOST_REPORTED_FAILURES,
   type Namespace,
   type NodePolicyStatus,
@@ -112,11 +111,10 @@ export function podKey({ metadata: { namespace = '', name } }: KubeObject): stri
 }
 
 export function podRow(pod: Pod): PodRow {
-  const { name, namespace = '', uid = '', labels, annotations, deletionTimestamp } = pod.metadata;
+  const { name, namespace = '', uid = '', labels, deletionTimestamp } = pod.metadata;
   const ips = textsIn(objectsIn(pod.status?.podIPs).map(({ ip }) => ip));
   const { phase, podIP, hostIP } = pod.status ?? {};
   const ports = podPorts(pod.spec);
-  const node = textOf(pod.spec?.nodeName);
   return {
     key: podKey(pod),
     namespace,
@@ -124,12 +122,11 @@ export function podRow(pod: Pod): PodRow {
     uid,
     labels: textMapOf(labels),
     serviceAccount: serviceAccountOf(pod),
-    node,
+    node: textOf(pod.spec?.nodeName),
     hostIP: textsIn([hostIP]).flatMap(canonicalAddress)[0] ?? '',
     hostNetwork: pod.spec?.hostNetwork === true,
     finished: phase === 'Succeeded' || phase === 'Failed',
     terminating: deletionTimestamp !== undefined,
-    mirrorOf: textMapOf(annotations)[MIRROR_POD_ANNOTATION] === undefined ? undefined : node,
     addresses: podAddresses(ips.length > 0 ? ips : textsIn([podIP])),
     namedPorts: firstOfEachName(ports.named),
     portExcess: ports.excess,

@@ -110,7 +110,7 @@ export class SelectorIndex {
     if (selector === undefined || known?.from === undefined) return true;
     const found: number[] = [];
     const from = this.#find(txn, selector, known.from, found, hasTime);
-    const identities = found.length === 0 ? known.identities : ascending([...known.identities, ...found]);
+    const identities = found.length === 0 ? known.identities : union(known.identities, found);
     txn.upsert(this.#members, { hash, identities, from });
     if (from === undefined) this.#changed.add(txn, hash);
     return from === undefined;
@@ -247,8 +247,11 @@ export class SelectorIndex {
   }
 }
 
-function ascending(list: readonly number[]): number[] {
-  return [...new Set(list)].sort((a, b) => a - b);
+/** Ascending, each number once. */
+function union(known: readonly number[], found: readonly number[]): readonly number[] {
+  const both = [...known, ...found];
+  const isAscending = both.every((id, at) => at === 0 || id > (both[at - 1] ?? 0));
+  return isAscending ? both : [...new Set(both)].sort((a, b) => a - b);
 }
 
 /** The ascending list with the number; itself where it has it. */

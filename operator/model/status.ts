@@ -124,14 +124,11 @@ interface Saying {
   readonly count: number | undefined;
 }
 
-/**
- * As many of the texts as there is room for, at least a part of the first, and how many problems there are beside them.
- * @param unsaid problems that have no text
- */
-function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE, unsaid = 0): string {
+/** As many of the texts as there is room for, at least a part of the first, and how many problems there are beside them. */
+function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE): string {
   const more = (count: number): string => (count === 0 ? '' : ` (and ${count} more)`);
   let said = '';
-  let left = sayings.reduce((sum, { count = 1 }) => sum + count, unsaid);
+  let left = sayings.reduce((sum, { count = 1 }) => sum + count, 0);
   for (const [index, { text, count = 1 }] of sayings.entries()) {
     const longer = index === 0 ? text : `${said}; ${text}`;
     const after = left - count;

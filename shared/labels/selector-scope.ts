@@ -1,4 +1,4 @@
-/** Which identities a selector can match at most, as far as its requirements of namespaces and of single labels tell: where to look for them, and what that costs. */
+/** Which identities a selector can match at most, as far as its requirements of namespaces and of single labels tell: where to look for them. */
 import { CLUSTER_KEY, NAMESPACE_KEY, NAMESPACE_LABEL, SERVICE_ACCOUNT_KEY } from './identity-labels.ts';
 import type { LabelSelector, Requirement } from './types.ts';
 
@@ -23,12 +23,6 @@ export function selectorScope({ requirements }: LabelSelector): SelectorScope {
     ({ key, operator, values }) => operator === 'In' && values.length <= most && isDistinctive(key),
   );
   return { namespaces, asked: askable.find(({ key }) => isNarrow(key)) ?? askable[0] };
-}
-
-/** Of how many namespaces all identities may have to be asked, at least 1 and at most `most`: 1 where few of them have the label that it asks for. */
-export function breadthOf(selector: LabelSelector, most: number): number {
-  const { namespaces, asked } = selectorScope(selector);
-  return asked !== undefined && isNarrow(asked.key) ? 1 : Math.max(1, Math.min(most, namespaces?.length ?? most));
 }
 
 /** Whether labels of this key tell identities of one namespace apart. */
