@@ -86,6 +86,7 @@ export class Model {
     const sets = new SelectorIndex(db, knownIdentities, {
       queue,
       isStarted: (reader) => this.isComplete(reader),
+      onChanged: (txn, hash) => showPeerSet(txn, tables.peerSets, this.#sets, hash),
       onMoved: (txn, hash) => this.#portNames.moved(txn, hash),
     });
     const policies = new PolicyBook(db, queue, (reader) => servicesIn(reader, tables), options.policyLimits);
@@ -386,12 +387,7 @@ export class Model {
     return true;
   }
 
-  #showSets(txn: WriteTxn): void {
-    for (const hash of this.#sets.takeChanged(txn)) showPeerSet(txn, this.#options.tables.peerSets, this.#sets, hash);
-  }
-
   #showChanged(txn: WriteTxn): void {
-    this.#showSets(txn);
     for (const key of this.#hosts.takeMoved(txn)) this.#statuses.mark(txn, key);
     this.#pods.showChanged(txn);
     this.#statuses.flush(txn);

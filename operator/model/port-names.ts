@@ -97,12 +97,12 @@ export class PortNames {
     const first: MissingName[] = [];
     const looks = { left: MOST_LOOKS };
     for (const rule of rules) {
-      const ports = namedPorts(rule);
-      if (ports.length === 0 || !this.#hasSomebody(reader, rule, looks)) continue;
+      const [ports, hashes] = [namedPorts(rule), askedSets(rule)];
+      if (ports.length === 0 || !this.#hasSomebody(reader, rule, hashes, looks)) continue;
       const asked = rule.direction === 'ingress' ? 'selected pods' : 'peers';
       for (const [name, same] of Map.groupBy(ports, (port) => port.name)) {
         const protocols = [...new Set(same.map(({ protocol }) => protocol))];
-        const isGiven = protocols.some((protocol) => this.#isGiven(reader, rule, `${protocol}/${name}`, looks));
+        const isGiven = protocols.some((protocol) => this.#isGiven(reader, hashes, `${protocol}/${name}`, looks));
         if (looks.left <= 0 || (!isGiven && first.length === MOST_NAMED)) return { first, more: true };
         if (!isGiven) first.push({ path: rule.path, name, protocols, asked });
       }
@@ -110,40 +110,29 @@ export class PortNames {
     return { first, more: looks.left <= 0 };
   }
 
-  #hasSomebody(reader: Reader, rule: ResolvedRule, looks: Looks): boolean {
-    const { sets, census } = this.#sources;
-    const hashes = askedSets(rule);
+  #hasSomebody(reader: Reader, { peers }: ResolvedRule, hashes: readonly string[], looks: Looks): boolean {
+    const { census } = this.#sources;
     if (hashes[0] === EVERYONE) return census.places(reader) > 0;
     // Addresses and nodes give no port a name; nobody asks nobody.
-    if (hashes.length === 0) return rule.peers?.length !== 0;
-    for (const hash of hashes)
-      for (const id of sets.members(reader, hash)) {
-        if (census.has(reader, id)) return true;
-        if (looks.left-- <= 0) return false;
-      }
-    return false;
+    if (hashes.length === 0) return peers?.length !== 0;
+    return this.#someMember(reader, hashes, looks, (id) => census.has(reader, id));
   }
 
-  /** Of each set: walks its members and the givers of the name, and is done at the end of the shorter ones. */
-  #isGiven(reader: Reader, rule: ResolvedRule, name: string, looks: Looks): boolean {
-    const { sets } = this.#sources;
-    const [hashes, anybody] = [askedSets(rule), this.#giversOf(reader, name).next().done !== true];
+  #isGiven(reader: Reader, hashes: readonly string[], name: string, looks: Looks): boolean {
     looks.left -= 1;
+    const anybody = reader.prefix(this.#givers, keys.join(name)).next().done !== true;
     if (hashes[0] === EVERYONE || !anybody) return anybody;
-    for (const hash of hashes) {
-      const givers = this.#giversOf(reader, name);
-      for (const id of sets.members(reader, hash)) {
-        if (reader.has(this.#givers, giverKey(name, id))) return true;
-        const { value: giver, done } = givers.next();
-        if (done === true || looks.left-- <= 0) break;
-        if (sets.has(reader, hash, giver.identity)) return true;
-      }
-    }
-    return false;
+    return this.#someMember(reader, hashes, looks, (id) => reader.has(this.#givers, giverKey(name, id)));
   }
 
-  #giversOf(reader: Reader, name: string): IterableIterator<Giver, undefined> {
-    return reader.prefix(this.#givers, keys.join(name));
+  #someMember(reader: Reader, hashes: readonly string[], looks: Looks, is: (id: number) => boolean): boolean {
+    for (const hash of hashes)
+      for (const id of this.#sources.sets.members(reader, hash)) {
+        looks.left -= 1;
+        if (looks.left <= 0) return false;
+        if (is(id)) return true;
+      }
+    return false;
   }
 
   /** Returns the names that the identity has begun or ceased to give. */

@@ -63,7 +63,12 @@ it('a set has exactly the identities that its selector matches, whatever comes f
       const db = createStateDB({ freeze: true, findLeaks: false });
       const known = createKnownIdentities(db);
       const queue = new FairQueue<Work>(db, 'work');
-      const index = new SelectorIndex(db, known, { queue, isStarted: () => true, onMoved: () => {} });
+      const index = new SelectorIndex(db, known, {
+        queue,
+        isStarted: () => true,
+        onChanged: () => {},
+        onMoved: () => {},
+      });
       const identities = new Map<number, LabelMap>();
       const selectors = new Map<string, LabelSelector>();
       db.write([known, ...index.tables, ...queue.tables], (txn) => {
@@ -112,7 +117,6 @@ it('a set has exactly the identities that its selector matches, whatever comes f
         for (const [hash, wanted] of selectors) {
           const expected = [...identities].filter(([, map]) => matches(wanted, map)).map(([id]) => id);
           expect([...index.members(txn, hash)]).toEqual(expected.sort((a, b) => a - b));
-          for (const id of identities.keys()) expect(index.has(txn, hash, id)).toBe(expected.includes(id));
         }
       });
     }),
@@ -124,7 +128,7 @@ it('a selector of many identities is evaluated in pieces, and has those that com
   const db = createStateDB({ freeze: true, findLeaks: false });
   const known = createKnownIdentities(db);
   const queue = new FairQueue<Work>(db, 'work');
-  const index = new SelectorIndex(db, known, { queue, isStarted: () => true, onMoved: () => {} });
+  const index = new SelectorIndex(db, known, { queue, isStarted: () => true, onChanged: () => {}, onMoved: () => {} });
   const all: LabelSelector = { requirements: [] };
   const hash = selectorHash(all);
   db.write([known, ...index.tables, ...queue.tables], (txn) => {

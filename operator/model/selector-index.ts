@@ -19,7 +19,6 @@ import {
   type WriteTxn,
 } from '@weir/statedb';
 import { identityKey, type KnownIdentity, labelKey, namespaceKey } from './known-identities.ts';
-import { Marks } from './marks.ts';
 import { type SelectorRow, WANTS, wanting, wantsOfLabels } from './selector-wants.ts';
 import { type WorkQueue, work } from './work.ts';
 
@@ -66,6 +65,8 @@ export interface SelectorIndexOptions {
   readonly queue: WorkQueue;
   /** Before that no selector is evaluated: it meets every identity that is known then. */
   readonly isStarted: (reader: Reader) => boolean;
+  /** A complete set has other members, or is gone. */
+  readonly onChanged: (txn: WriteTxn, hash: string) => void;
   /** An identity has come to the set, or pods of one that is in it have come or gone. */
   readonly onMoved: (txn: WriteTxn, hash: string) => void;
 }
@@ -76,8 +77,6 @@ export class SelectorIndex {
   readonly #selectors: Table<SelectorRow>;
   readonly #members: Table<Members>;
   readonly #looks: Table<Look>;
-  /** Hashes whose members or existence changed. */
-  readonly #changed = new Marks<string>();
 
   constructor(db: StateDB, identities: Table<KnownIdentity>, options: SelectorIndexOptions) {
     this.#identities = identities;
@@ -101,7 +100,7 @@ export class SelectorIndex {
   remove(txn: WriteTxn, hash: string): void {
     if (txn.delete(this.#selectors, hash) === undefined) return;
     txn.delete(this.#members, hash);
-    this.#changed.add(txn, hash);
+    this.#options.onChanged(txn, hash);
   }
 
   /** Evaluates a selector from where it was left on, while there is time. Returns whether its set is complete. */
@@ -112,7 +111,7 @@ export class SelectorIndex {
     const from = this.#find(txn, selector, known.from, found, hasTime);
     const identities = found.length === 0 ? known.identities : union(known.identities, found);
     txn.upsert(this.#members, { hash, identities, from });
-    if (from === undefined) this.#changed.add(txn, hash);
+    if (from === undefined) this.#options.onChanged(txn, hash);
     return from === undefined;
   }
 
@@ -158,19 +157,9 @@ export class SelectorIndex {
     for (const { identity, labels } of reader.all(this.#looks)) if (matches(selector, labels)) yield identity;
   }
 
-  has(reader: Reader, hash: string, identity: number): boolean {
-    const members = this.members(reader, hash);
-    return members[placeOf(members, identity)] === identity;
-  }
-
   /** Of an identity that is known. */
   labels(reader: Reader, identity: number): LabelMap | undefined {
     return reader.get(this.#identities, identityKey(identity))?.row.labels;
-  }
-
-  /** Hashes of complete sets, and of sets that are gone, that changed in this transaction since the last call. */
-  *takeChanged(txn: WriteTxn): Generator<string> {
-    for (const hash of this.#changed.take(txn)) if (this.isComplete(txn, hash)) yield hash;
   }
 
   #find(txn: WriteTxn, selector: LabelSelector, from: Place, found: number[], hasTime: HasTime): Place | undefined {
@@ -228,7 +217,7 @@ export class SelectorIndex {
           if (presence || (isMember && isNew)) this.#options.onMoved(txn, hash);
         }
         looked += 1;
-        // To edit a long list takes as long as some looks.
+        // To edit and show a long list takes as long as some looks.
         if ((isMatched || looked % PIECE === 0) && !hasTime()) return { range: at, after: hash };
       }
     }
@@ -242,7 +231,7 @@ export class SelectorIndex {
     const identities = isMember ? withMember(set.identities, identity) : withoutMember(set.identities, identity);
     if (identities === set.identities) return false;
     txn.upsert(this.#members, { ...set, identities });
-    this.#changed.add(txn, hash);
+    if (set.from === undefined) this.#options.onChanged(txn, hash);
     return true;
   }
 }
