@@ -207,8 +207,6 @@ export interface Held {
   /** `ImportedRulesUnknown`: somebody must say which there are. `InputsIncomplete`: something has not come for half a minute. */
   readonly reason: 'ImportedRulesUnknown' | 'InputsIncomplete';
   readonly message: string;
-  /** It has lasted so long that policies which were in force before are not as they should be either: their pods may have changed. */
-  readonly lasting: boolean;
 }
 
 export interface ImportedRule {

@@ -211,7 +211,6 @@ describe('policy', () => {
     core.heldBy = {
       reason: 'ImportedRulesUnknown',
       message: 'nobody knows; `weir policy import` says',
-      lasting: false,
     };
     const { revision } = core.importRules([RULE]);
     try {

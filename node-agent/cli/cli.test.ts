@@ -199,7 +199,7 @@ describe('weir', () => {
   });
 
   it('does not take rules or policies that are not known for none', async () => {
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which', lasting: false };
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
     try {
       for (const args of [[], ['rule/any']]) {
         const { code, out } = await weir(['policy', 'status', ...args]);
@@ -215,7 +215,7 @@ describe('weir', () => {
     const listed = core.db.initialiser(policies, 'ciliumnetworkpolicies');
     const early = await weir(['policy', 'status']);
     const asked = await weir(['policy', 'status', 'cnp/default/absent']);
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which', lasting: false };
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
     const both = await weir(['policy', 'status']);
     core.heldBy = undefined;
     core.db.write([policies], (txn) => listed(txn));
@@ -326,7 +326,7 @@ describe('weir', () => {
       code: 1,
       err: expect.stringContaining('[0].endpointSelector: is missing'),
     });
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which', lasting: false };
+    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
     for (const args of [['get'], ['get', '-o', 'json'], ['delete', 'unspec:name=l3-rule'], ['wait', '1']])
       expect(await weir(['policy', ...args])).toEqual({ code: 1, out: '', err: 'weir: nobody knows which\n' });
     core.heldBy = undefined;

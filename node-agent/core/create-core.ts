@@ -317,10 +317,9 @@ class KernelCore implements Core {
   }
 
   held(): ReturnType<Core['held']> {
-    const lasting = this.#side !== undefined && this.#pending.lasting();
-    if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN, lasting };
-    if (!lasting) return undefined;
-    return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()), lasting };
+    if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN };
+    if (this.#side === undefined || !this.#pending.lasting()) return undefined;
+    return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()) };
   }
 
   realised(): Realised {

