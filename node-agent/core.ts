@@ -203,7 +203,7 @@ export interface Realised {
 export const COMPILE_PENDING = 'CompilePending';
 
 /** Why nothing new is put in force. */
-export interface Held {
+export interface RulesWait {
   /** `ImportedRulesUnknown`: somebody must say which there are. `InputsIncomplete`: something has not come for half a minute. */
   readonly reason: 'ImportedRulesUnknown' | 'InputsIncomplete';
   readonly message: string;
@@ -286,7 +286,7 @@ export interface Core {
   /** Identities that this node numbers itself, beside table `identities`: label sets of endpoints, and CIDRs. */
   localIdentities(): Iterable<Pick<IdentityRow, 'id' | 'labels'>>;
   /** Why nothing new is put in force, where that lasts; undefined: it is, or soon will be. */
-  held(): Held | undefined;
+  rulesWait(): RulesWait | undefined;
 
   realised(): Realised;
   /** By uid, what the kernel has of the policies that select a local endpoint. */

@@ -38,7 +38,7 @@ describe('HealthServer', () => {
     expect(await get(server, '/metrics')).toEqual({ status: 404, text: 'here is only /healthz, /readyz\n' });
   });
 
-  it.each(['inputs', 'kernel', 'peer-sets'])('is alive while it waits for others: %s', async (name) => {
+  it.each(['inputs', 'kernel'])('is alive while it waits for others: %s', async (name) => {
     const core = new FakeCore();
     core.health = () => ({ ok: false, checks: [{ name, ok: false, message: 'not yet' }] });
     const server = make({ health: { core, ready: () => ({ ok: false, message: 'not yet' }) } });

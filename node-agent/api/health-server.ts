@@ -10,7 +10,7 @@ import type { Core, Logger } from '../core.ts';
  * Checks that fail while the agent waits for others (the API server, the operator, a retry): a restart mends none of them, so they are readiness, not
  * liveness.
  */
-const WAITS: readonly string[] = ['inputs', 'kernel', 'peer-sets', 'enforcement', 'state-folder'];
+const WAITS: readonly string[] = ['inputs', 'kernel', 'enforcement', 'state-folder'];
 
 const RETRY_MS = 5_000;
 const DEFAULT_FLAG = '--health-address';

@@ -120,8 +120,8 @@ function waitRoute(app: FastifyInstance, { core }: ApiOptions, stopping: AbortSi
 
 /** @throws HttpError while nobody knows which rules were imported: none of them in the table is not none in force */
 function known(core: ApiOptions['core']): void {
-  const held = core.held();
-  if (held?.reason === 'ImportedRulesUnknown') throw new HttpError(503, held.message);
+  const waiting = core.rulesWait();
+  if (waiting?.reason === 'ImportedRulesUnknown') throw new HttpError(503, waiting.message);
 }
 
 /** What was asked for is in force, and the agent's successor would not know it. */

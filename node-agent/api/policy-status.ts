@@ -93,9 +93,9 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
 
 /** Stands for all imported rules while nobody knows which there are: none in the table is not none in force. */
 function importedUnknown(core: ApiOptions['core'], ref: PolicyRef | undefined): readonly PolicyStatusModel[] {
-  const held = core.held();
-  if (held?.reason !== 'ImportedRulesUnknown' || (ref !== undefined && ref.kind !== 'BareRules')) return [];
-  return [unknownPolicies('BareRules', held.reason, held.message)];
+  const waiting = core.rulesWait();
+  if (waiting?.reason !== 'ImportedRulesUnknown' || (ref !== undefined && ref.kind !== 'BareRules')) return [];
+  return [unknownPolicies('BareRules', waiting.reason, waiting.message)];
 }
 
 function unknownPolicies(kind: PolicyStatusModel['kind'], reason: string, message: string): PolicyStatusModel {

@@ -208,22 +208,22 @@ describe('policy', () => {
     expect((await call(socket, 'PUT', '/policy')).status).toBe(400);
   });
   it('does not tell rules that are not known, nor takes some of them away', async () => {
-    core.heldBy = {
+    core.waitingRules = {
       reason: 'ImportedRulesUnknown',
       message: 'nobody knows; `weir policy import` says',
     };
     const { revision } = core.importRules([RULE]);
     try {
       for (const path of ['/policy', '/policy?labels=unspec:name=l3-rule'])
-        expect(await call(socket, 'GET', path)).toMatchObject({ status: 503, body: core.heldBy.message });
+        expect(await call(socket, 'GET', path)).toMatchObject({ status: 503, body: core.waitingRules.message });
       expect(await call(socket, 'DELETE', '/policy', ['unspec:name=l3-rule'])).toMatchObject({
         status: 503,
-        body: core.heldBy.message,
+        body: core.waitingRules.message,
       });
       expect(core.policyRevision()).toBe(revision);
       expect((await call(socket, 'DELETE', '/policy', [])).body).toMatchObject({ deleted: 1 });
     } finally {
-      core.heldBy = undefined;
+      core.waitingRules = undefined;
     }
   });
   it('waits for a revision and names what failed', async () => {

@@ -199,7 +199,7 @@ describe('weir', () => {
   });
 
   it('does not take rules or policies that are not known for none', async () => {
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
+    core.waitingRules = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
     try {
       for (const args of [[], ['rule/any']]) {
         const { code, out } = await weir(['policy', 'status', ...args]);
@@ -208,16 +208,16 @@ describe('weir', () => {
       }
       expect((await weir(['policy', 'status', 'cnp/default/absent'])).err).toContain('has reached this node');
     } finally {
-      core.heldBy = undefined;
+      core.waitingRules = undefined;
     }
     expect((await weir(['policy', 'status'])).code).toBe(0);
     const { policies } = core.tables;
     const listed = core.db.initialiser(policies, 'ciliumnetworkpolicies');
     const early = await weir(['policy', 'status']);
     const asked = await weir(['policy', 'status', 'cnp/default/absent']);
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
+    core.waitingRules = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
     const both = await weir(['policy', 'status']);
-    core.heldBy = undefined;
+    core.waitingRules = undefined;
     core.db.write([policies], (txn) => listed(txn));
     expect(asked).toMatchObject({ code: 1, err: expect.stringContaining('is not known yet') });
     expect([both.code, both.out]).toEqual([
@@ -326,10 +326,10 @@ describe('weir', () => {
       code: 1,
       err: expect.stringContaining('[0].endpointSelector: is missing'),
     });
-    core.heldBy = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
+    core.waitingRules = { reason: 'ImportedRulesUnknown', message: 'nobody knows which' };
     for (const args of [['get'], ['get', '-o', 'json'], ['delete', 'unspec:name=l3-rule'], ['wait', '1']])
       expect(await weir(['policy', ...args])).toEqual({ code: 1, out: '', err: 'weir: nobody knows which\n' });
-    core.heldBy = undefined;
+    core.waitingRules = undefined;
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toEqual({ code: 0, out: 'Revision: 4\n', err: '' });
     expect(await weir(['policy', 'delete', 'unspec:name=l3-rule'])).toMatchObject({ code: 1 });
     expect(await weir(['policy', 'delete'])).toMatchObject({ code: 2, err: expect.stringContaining('--all') });

@@ -4,7 +4,7 @@ import type { ProgramObject } from '@weir/bpf';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { Subject } from 'rxjs';
-import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, Tables } from '../core.ts';
+import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, RulesWait, Tables } from '../core.ts';
 import { createTables, IMPORTED, inputTables, tableKey } from '../create-tables.ts';
 import { BesidePins, Datapath, liveLinks } from '../datapath/index.ts';
 import { ImportedRules, LocalNumbers, Model, namingOf } from '../derive/index.ts';
@@ -22,7 +22,7 @@ import { StateFiles } from '../state/state-files.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { connectionsCheck, endpointsCheck, labelsCheck, stepsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
-import { AwaitedSets, healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
+import { healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
 import { breathe, KernelSide } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
@@ -54,7 +54,6 @@ class KernelCore implements Core {
   readonly #model: Model;
   readonly #imported: ImportedRules;
   #inputs: readonly AnyTable[];
-  readonly #awaited: AwaitedSets;
   readonly #pending: PendingInputs;
   readonly #restored: InitDone;
   readonly #rulesKnown: InitDone;
@@ -87,7 +86,6 @@ class KernelCore implements Core {
       breathe,
     });
     this.naming = namingOf(this.#model, (endpoint) => this.#side?.endpoints.held(endpoint)?.policies ?? {});
-    this.#awaited = new AwaitedSets(this.db, () => this.#model.awaited(), now);
     this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
     this.#report = new RealisedReport({
       db: this.db,
@@ -316,9 +314,10 @@ class KernelCore implements Core {
     return this.#model.localIdentities();
   }
 
-  held(): ReturnType<Core['held']> {
-    if (this.#rulesAwaited()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN };
-    if (this.#side === undefined || !this.#pending.lasting()) return undefined;
+  rulesWait(): RulesWait | undefined {
+    if (this.#side === undefined) return undefined;
+    if (this.#rulesUnknown()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN };
+    if (!this.#pending.lasting()) return undefined;
     return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()) };
   }
 
@@ -389,7 +388,6 @@ class KernelCore implements Core {
         this.files.check(),
         stepsCheck(this.#model.failedSteps()),
       ],
-      awaited: this.#awaited,
     });
   }
 
@@ -412,7 +410,11 @@ class KernelCore implements Core {
     );
     // While they are not listed it is not known which are missing.
     if (this.db.pendingInitialisers(this.tables.peerSets).length > 0) return tables;
-    return this.#awaited.look().size === 0 ? tables : [...tables, 'peer sets that policies name'];
+    const [awaited] = this.#model.awaited();
+    if (awaited === undefined) return tables;
+    const [hash, { kind, namespace, name }] = awaited;
+    const of = `${kind} ${namespace === undefined ? '' : `${namespace}/`}${name}`;
+    return [...tables, `PeerSet ${hash}, which ${of} names`];
   }
 
   async #restore(): Promise<void> {
@@ -500,7 +502,6 @@ class KernelCore implements Core {
   #onRound(): void {
     const side = this.#side;
     if (side) {
-      this.#awaited.look();
       if (this.#report.take(side)) this.realisedChanges.next(this.realised());
     }
     this.#waiters.look();

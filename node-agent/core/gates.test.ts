@@ -239,3 +239,23 @@ it('everybody else keeps what there was, while changes come', async () => {
   expect(await client.reaches(server)).toBe(false);
   expect(foundBy(core, 2)).toMatchObject({ identity: 301 });
 });
+
+it('while a policy misses a PeerSet the rules of before stay, and what is missing is named', async () => {
+  await (await connected()).stop();
+  const core = createCore(lab.options());
+  cores.push(core);
+  tell(core, { client: 'client' });
+  const { peerSets } = core.tables;
+  const set = core.db.write([peerSets], (txn) => txn.delete(peerSets, 'client'));
+  await core.start();
+  await known(core, client, 300, false);
+  expect(core.health().checks.find(({ name }) => name === 'inputs')).toMatchObject({
+    ok: false,
+    message: expect.stringContaining('PeerSet client, which CiliumNetworkPolicy default/p1 names'),
+  });
+  expect(await client.reaches(server)).toBe(true);
+  if (set === undefined) throw new Error('there was no such set');
+  core.db.write([peerSets], (txn) => txn.upsert(peerSets, set));
+  await core.waitPolicyRevision(core.policyRevision());
+  expect(core.health()).toMatchObject({ ok: true });
+});

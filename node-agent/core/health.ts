@@ -1,13 +1,6 @@
-import type { SelectorHash } from '@weir/policy';
-import type { StateDB, Table } from '@weir/statedb';
 import type { Core, HealthCheck } from '../core.ts';
 import { InterfaceGoneError } from '../errors.ts';
-import type { PolicyRow } from '../tables.ts';
 import type { KernelSide } from './kernel-side.ts';
-
-const WHAT = 'peer-sets';
-/** How long PeerSets may stay away after a start before that is a fault of its own, in milliseconds. */
-const AWAITED_MS = 30_000;
 
 /** What holds everything back, and what to do about it. */
 export const RULES_UNKNOWN =
@@ -29,18 +22,16 @@ export interface HealthSources {
   readonly pending: readonly string[];
   /** Nobody knows which rules were imported. */
   readonly rulesAwaited: boolean;
-  readonly awaited: AwaitedSets;
   /** What other parts say of themselves. */
   readonly more: readonly HealthCheck[];
 }
 
 /** Each part of the core, and whether it does its work. */
 export function healthOf(sources: HealthSources): ReturnType<Core['health']> {
-  const { side, awaited } = sources;
+  const { side } = sources;
   const checks = [
     running(sources),
     inputs(sources),
-    awaited.check(),
     kernel(side),
     ...(side === undefined ? [] : [side.audit.check()]),
     ...sources.more,
@@ -85,61 +76,4 @@ function kernel(side: HealthSources['side']): HealthCheck {
   return side?.audit.check().ok === false
     ? { name, ok: false, message: 'the kernel took what is wanted, and does not hold all of it any more' }
     : { name, ok: true, message: 'the kernel holds what is wanted' };
-}
-
-/** Something waits. Key: `what`. */
-interface WaitRow {
-  readonly what: 'peer-sets';
-  /** Milliseconds. */
-  readonly since: number;
-}
-
-/**
- * PeerSets that policies name and that do not come. After a start they hold up everything: what the kernel enforces stays, but
- * nothing that is new is. Table `waits` has since when.
- */
-export class AwaitedSets {
-  readonly #db: StateDB;
-  readonly #awaited: () => ReadonlyMap<SelectorHash, PolicyRow>;
-  readonly #now: () => number;
-  readonly #waits: Table<WaitRow>;
-
-  /** `now`: milliseconds, any clock that only grows. */
-  constructor(db: StateDB, awaited: () => ReadonlyMap<SelectorHash, PolicyRow>, now: () => number) {
-    this.#db = db;
-    this.#awaited = awaited;
-    this.#now = now;
-    this.#waits = db.table<WaitRow>({ name: 'waits', key: (row) => row.what });
-  }
-
-  /** To be called whenever they may have come. */
-  look(): ReadonlyMap<SelectorHash, PolicyRow> {
-    const awaited = this.#awaited();
-    this.#db.write([this.#waits], (txn) => {
-      if (awaited.size === 0) txn.delete(this.#waits, WHAT);
-      else if (!txn.has(this.#waits, WHAT)) txn.insert(this.#waits, { what: WHAT, since: this.#now() });
-    });
-    return awaited;
-  }
-
-  check(): HealthCheck {
-    const name = WHAT;
-    const awaited = this.look();
-    using snapshot = this.#db.read();
-    const since = snapshot.get(this.#waits, WHAT)?.since ?? this.#now();
-    const seconds = Math.floor((this.#now() - since) / 1000);
-    const [first] = awaited;
-    if (first === undefined || seconds * 1000 < AWAITED_MS)
-      return { name, ok: true, message: 'no policy waits for its peer sets' };
-    const [hash, policy] = first;
-    const more = awaited.size > 1 ? ` and ${awaited.size - 1} more` : '';
-    const of = `${policy.kind} ${policy.namespace === undefined ? '' : `${policy.namespace}/`}${policy.name}`;
-    return {
-      name,
-      ok: false,
-      message:
-        `PeerSet ${hash}${more}, which ${of} names, has not come for ${seconds} s: endpoints keep what was enforced before ` +
-        'this start, and no change is carried out. Check that the operator runs and writes PeerSets',
-    };
-  }
 }

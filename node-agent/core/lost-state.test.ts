@@ -148,10 +148,10 @@ describe('a state file that is lost', () => {
     rmSync(path('rules.json'));
     const core = await started();
     expect(foundBy(core, 2)).toMatchObject({ enforced: { ingress: true, egress: false }, ifindex: server.ifindex });
-    expect(core.held()).toMatchObject({ reason: 'ImportedRulesUnknown' });
+    expect(core.rulesWait()).toMatchObject({ reason: 'ImportedRulesUnknown' });
     expect(core.realised()).toMatchObject({ settled: 0, policyVersion: undefined });
     await replaceRules(core, 'client');
-    expect([foundBy(core, 2), core.held()]).toEqual([undefined, undefined]);
+    expect([foundBy(core, 2), core.rulesWait()]).toEqual([undefined, undefined]);
   });
 
   it('rules: to delete them all is an answer too; to delete some is none', async () => {
@@ -160,7 +160,7 @@ describe('a state file that is lost', () => {
     const core = await started();
     expect(await client.reaches(server)).toBe(false);
     core.deleteRules(['unspec:name=other']);
-    expect(core.held()).toMatchObject({ reason: 'ImportedRulesUnknown' });
+    expect(core.rulesWait()).toMatchObject({ reason: 'ImportedRulesUnknown' });
     const { revision } = core.deleteRules([]);
     await core.waitPolicyRevision(revision);
     expect(await client.reaches(server)).toBe(true);

@@ -69,12 +69,12 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
 }
 
 /** What keeps policies from being enforced here. */
-export function coreProblems(core: Pick<Core, 'held' | 'health'>): readonly NodeProblem[] {
+export function coreProblems(core: Pick<Core, 'rulesWait' | 'health'>): readonly NodeProblem[] {
   // An agent that starts has to wait for its inputs: a problem is what lasts.
-  const held = core.held();
+  const waiting = core.rulesWait();
   const failing = core.health().checks.filter(({ name, ok }) => !ok && name !== 'inputs');
   return [
-    ...(held === undefined ? [] : [{ reason: held.reason, message: held.message }]),
+    ...(waiting === undefined ? [] : [waiting]),
     ...failing.map(({ message }) => ({ reason: 'DatapathFailing', message })),
   ];
 }

@@ -205,9 +205,9 @@ export class FakeCore implements Core {
   localIdentities(): ReturnType<Core['localIdentities']> {
     return this.own;
   }
-  heldBy: ReturnType<Core['held']>;
-  held(): ReturnType<Core['held']> {
-    return this.heldBy;
+  waitingRules: ReturnType<Core['rulesWait']>;
+  rulesWait(): ReturnType<Core['rulesWait']> {
+    return this.waitingRules;
   }
 
   realised(): Realised {
