@@ -84,7 +84,7 @@ export class RealisedReport {
     const policies = new Map<string, PolicyInKernel>();
     for (const [wanted, of] of counts)
       for (const [held, count] of of)
-        for (const uid of Object.keys({ ...wanted, ...held })) {
+        for (const uid of Object.keys(wanted === held ? held : { ...wanted, ...held })) {
           const { generation = Infinity, endpoints = 0 } = policies.get(uid) ?? {};
           policies.set(uid, { generation: Math.min(generation, held[uid] ?? 0), endpoints: endpoints + count });
         }
