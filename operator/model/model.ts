@@ -97,14 +97,12 @@ export class Model {
     const portNames = new PortNames(db, { sets, policies, census }, (txn, key) => this.#statuses.mark(txn, key));
     const hosts = new SubjectHosts(db, { policies, sets, census });
     const forStatuses = statusTables(db);
-    // Its selectors are still to be evaluated.
-    const isPending = (reader: Reader, key: string): boolean => queue.has(reader, workKey('sets', key));
-    const sources = { tables, knownIdentities, sets, policies, census, portNames, hosts, queue, isPending };
+    const sources = { tables, knownIdentities, sets, policies, census, portNames, hosts, queue };
     this.#sets = sets;
     this.#policies = policies;
     this.#portNames = portNames;
     this.#hosts = hosts;
-    this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs, stopwatch });
+    this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs });
     this.#pods = new PodBook(db, sources, options);
     this.#keptKinds = db.table<KeptKind>({ name: 'kept-policy-kinds', key: ({ kind }) => kind });
     const { identities, peerSets, resolved, slices, statuses, events } = tables;
@@ -125,7 +123,7 @@ export class Model {
       const complete = this.isComplete(txn);
       if (complete) this.#work(txn);
       this.#pods.settle(txn, !complete);
-      if (complete) this.#showChanged(txn);
+      if (complete) this.#pods.showChanged(txn);
       return this.later(txn);
     });
   }
@@ -256,7 +254,7 @@ export class Model {
   /** As `round` told, with time that has passed since. */
   later(reader: Reader): Later {
     return {
-      more: this.#statuses.more(reader) || this.hasWork(reader),
+      more: this.hasWork(reader),
       dueInMs: this.#statuses.dueInMs(reader),
       eventDueInMs: this.#statuses.eventDueInMs(reader),
     };
@@ -325,12 +323,15 @@ export class Model {
 
   #work(txn: WriteTxn): void {
     const hasTime = timeShare(this.#stopwatch);
+    this.#statuses.tellDue(txn);
     do {
+      for (const key of this.#hosts.takeMoved(txn)) this.#statuses.mark(txn, key);
       const next = this.#queue.take(txn);
       if (next === undefined) break;
       const from = this.#do(txn, next, timeShare(this.#stopwatch));
       if (from !== undefined) this.#queue.putBack(txn, { ...next, from });
     } while (hasTime());
+    for (const key of this.#hosts.takeMoved(txn)) this.#statuses.mark(txn, key);
     this.#pods.tellWaiting(txn);
   }
 
@@ -343,6 +344,9 @@ export class Model {
         return this.#pods.serveNext(txn, of, from);
       case 'sets':
         return this.#evaluate(txn, of, hasTime) ? undefined : '';
+      case 'status':
+        this.#statuses.fold(txn, of);
+        return undefined;
       case 'identity':
         return this.#sets.look(txn, of, hasTime) ? undefined : '';
       default:
@@ -385,11 +389,5 @@ export class Model {
     if (resolved !== undefined) show(txn, this.#options.tables.resolved, resolved);
     if (this.#policies.get(txn, of) !== undefined) this.#statuses.mark(txn, of);
     return true;
-  }
-
-  #showChanged(txn: WriteTxn): void {
-    for (const key of this.#hosts.takeMoved(txn)) this.#statuses.mark(txn, key);
-    this.#pods.showChanged(txn);
-    this.#statuses.flush(txn);
   }
 }

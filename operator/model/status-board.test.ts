@@ -301,7 +301,7 @@ describe('StatusBoard', () => {
   it('takes marks in turn: policies that change all the time keep no other waiting', () => {
     const world = new World(uids, 0);
     world.model.setReport(world.report(1));
-    for (let round = 1; round <= 3; round += 1) {
+    for (let round = 1; round <= 6; round += 1) {
       world.model.flush();
       // As many as a round folds, and the first by name.
       const failures = uids

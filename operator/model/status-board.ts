@@ -2,11 +2,12 @@
  * The statuses of all policies: folded when what they depend on changed, shown at most once an interval each.
  *
  * Guarantees: the first change after a while is shown at once, every later one when the interval since the last write is
- * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure.
+ * over; what would say nothing new is not shown; what another hand changed in the API is put right, in the same measure. Namespaces take turns (work.ts).
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
+import { namespaceOfKey } from '../names.ts';
 import { show, type Tables } from '../tables.ts';
 import type { NodeReportRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
@@ -14,13 +15,12 @@ import { NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
 import { foldStatus } from './status.ts';
-import { due, dueInMs, type StatusMark, type StatusTables } from './status-tables.ts';
-import { type Stopwatch, timeShare } from './time-share.ts';
+import { due, dueInMs, type StatusTables } from './status-tables.ts';
+import { type WorkQueue, work, workKey } from './work.ts';
 
 export interface StatusSources extends ProgressSources {
   readonly portNames: PortNames;
-  /** Selectors of the policy are still to be evaluated. It is marked once they are. */
-  readonly isPending: (reader: Reader, key: string) => boolean;
+  readonly queue: WorkQueue;
 }
 
 type BoardTables = Pick<Tables, 'nodes' | 'resolvedVersions' | 'statuses' | 'events'> & StatusTables;
@@ -30,8 +30,6 @@ export interface StatusBoardOptions {
   readonly now: () => number;
   /** Milliseconds between two statuses of one policy. */
   readonly intervalMs: number;
-  /** Measures how long folding takes: other work waits meanwhile. */
-  readonly stopwatch: Stopwatch;
 }
 
 export class StatusBoard {
@@ -71,9 +69,9 @@ export class StatusBoard {
     this.#progress.found(txn, entry);
   }
 
-  /** What the policy's status depends on may have changed. */
+  /** What the policy's status depends on may have changed: it is folded in its turn, or once it is due when it is held back. */
   mark(txn: WriteTxn, key: string): void {
-    this.#put(txn, key, false);
+    if (txn.get(this.#tables.statusMarks, key)?.dueAt === undefined) this.#queue(txn, key);
   }
 
   /** The same, for who knows the policy by its uid. */
@@ -84,7 +82,10 @@ export class StatusBoard {
 
   /** The API holds another status than the one that was written. */
   touch(txn: WriteTxn, key: string): void {
-    if (this.#sources.policies.get(txn, key) !== undefined) this.#put(txn, key, true);
+    const { statusMarks } = this.#tables;
+    if (this.#sources.policies.get(txn, key) === undefined) return;
+    txn.upsert(statusMarks, { key, dueAt: undefined, touched: true });
+    this.#queue(txn, key);
   }
 
   /** The API has taken a status just now: a write that was retried is one too. */
@@ -101,14 +102,7 @@ export class StatusBoard {
 
   /** The node has reported; undefined: its report is gone. */
   setReport(txn: WriteTxn, node: string, row: NodeReportRow | undefined): void {
-    // Every node reports, and a fold may look at every node: of a status that is held back, reports wait until it is due.
-    for (const key of this.#progress.count(txn, node, row))
-      if (txn.get(this.#tables.statusMarks, key)?.dueAt === undefined) this.mark(txn, key);
-  }
-
-  /** There was no time for some changes in the last flush. */
-  more(reader: Reader): boolean {
-    return this.#next(reader) !== undefined;
+    for (const key of this.#progress.count(txn, node, row)) this.mark(txn, key);
   }
 
   /** Milliseconds until an Event that was held back is due; undefined: none was. */
@@ -122,41 +116,28 @@ export class StatusBoard {
     return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
   }
 
-  /** Puts what is to be shown now into the desired tables: as many statuses as there is time for. */
-  flush(txn: WriteTxn): void {
-    this.#showStatuses(txn);
-    this.#events.tellDue(txn, this.#options.now());
-  }
-
-  /** The status is folded after those that wait; one that waits keeps its place. `touched`: it is to be written again though it were the same. */
-  #put(txn: WriteTxn, key: string, touched: boolean): void {
-    const { statusMarks } = this.#tables;
-    const there = txn.get(statusMarks, key);
-    if (there?.turn !== undefined && (there.touched || !touched)) return;
-    const turn = there?.turn ?? txn.revision(statusMarks);
-    txn.upsert(statusMarks, { key, turn, dueAt: there?.dueAt, touched: touched || there?.touched === true });
-  }
-
-  #next(reader: Reader): StatusMark | undefined {
-    const [first] = reader.prefix(this.#tables.statusMarks, '', 'turn');
-    return first;
-  }
-
-  #showStatuses(txn: WriteTxn): void {
-    const { statusMarks } = this.#tables;
+  /** What was held back is folded in its turn, where it is due now; Events that are due are told. */
+  tellDue(txn: WriteTxn): void {
     const now = this.#options.now();
-    const seconds = secondsOf(now);
-    for (const { key } of due(txn, statusMarks, now, this.#options.intervalMs)) this.mark(txn, key);
-    const hasTime = timeShare(this.#options.stopwatch);
-    for (let mark = this.#next(txn); mark !== undefined; mark = hasTime() ? this.#next(txn) : undefined) {
-      if (this.#sources.isPending(txn, mark.key)) {
-        txn.upsert(statusMarks, { ...mark, turn: undefined });
-        continue;
-      }
-      const row = this.#row(txn, mark.key, seconds);
-      if (row === undefined) this.#drop(txn, mark.key);
-      else this.#show(txn, mark, row, now);
+    for (const mark of [...due(txn, this.#tables.statusMarks, now, this.#options.intervalMs)]) {
+      txn.upsert(this.#tables.statusMarks, { ...mark, dueAt: undefined });
+      this.#queue(txn, mark.key);
     }
+    this.#events.tellDue(txn, now);
+  }
+
+  /** Puts the status into the desired table, unless it is held back, or says nothing new. */
+  fold(txn: WriteTxn, key: string): void {
+    // Its selectors are still to be evaluated: it is marked once they are.
+    if (this.#sources.queue.has(txn, workKey('sets', key))) return;
+    const now = this.#options.now();
+    const row = this.#row(txn, key, secondsOf(now));
+    if (row === undefined) this.#drop(txn, key);
+    else this.#show(txn, row, now);
+  }
+
+  #queue(txn: WriteTxn, key: string): void {
+    this.#sources.queue.put(txn, work('status', key, namespaceOfKey(key)));
   }
 
   #drop(txn: WriteTxn, key: string): void {
@@ -168,12 +149,12 @@ export class StatusBoard {
     this.#progress.forget(txn, key);
   }
 
-  #show(txn: WriteTxn, { touched }: StatusMark, row: StatusRow, now: number): void {
+  #show(txn: WriteTxn, row: StatusRow, now: number): void {
     const { statusMarks, shownStatuses, statuses } = this.#tables;
     const { key, uid, status } = row;
     const shown = txn.get(shownStatuses, key);
     const before = shown?.uid === uid ? shown.status : undefined;
-    txn.delete(statusMarks, key);
+    const touched = txn.delete(statusMarks, key)?.touched === true;
     // Until this process has shown one, the desired row must come to be, whatever it says.
     if (shown?.shownAt !== undefined && before !== undefined) {
       if (!touched && isDeepStrictEqual(before, status)) return;
@@ -181,7 +162,7 @@ export class StatusBoard {
       if (shown.shownAt > now) txn.upsert(shownStatuses, { ...shown, shownAt: now });
       const dueAt = Math.min(shown.shownAt, now) + this.#options.intervalMs;
       if (dueAt > now) {
-        txn.upsert(statusMarks, { key, turn: undefined, dueAt, touched });
+        txn.upsert(statusMarks, { key, dueAt, touched });
         return;
       }
     }

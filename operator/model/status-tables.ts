@@ -8,11 +8,9 @@ interface Timed {
   readonly dueAt: number | undefined;
 }
 
-/** A policy whose status must be looked at: in the order of the marks, or when it is due. */
+/** What is to be known when the status of a policy is folded next, in its turn or when it is due. */
 export interface StatusMark extends Timed {
   readonly key: string;
-  /** Its place in the order; undefined: it is only due. */
-  readonly turn: number | undefined;
   /** The object is not as it was left: written again even if the status is the same. */
   readonly touched: boolean;
 }
@@ -60,7 +58,7 @@ export function statusTables(db: StateDB): StatusTables {
     statusMarks: db.table<StatusMark>({
       name: 'statuses-to-fold',
       key: (row) => row.key,
-      indexes: [dueAt, { name: 'turn', keys: ({ turn }) => (turn === undefined ? [] : [keys.uint(turn)]) }],
+      indexes: [dueAt],
     }),
     shownStatuses: db.table<ShownStatus>({ name: 'shown-statuses', key: (row) => row.key }),
     toldEvents: db.table<ToldEvent>({

@@ -108,6 +108,10 @@ class World {
     return await promise;
   }
 
+  async statusOf(policy: string): Promise<void> {
+    await this.db.waitFor(query.get(this.tables.statuses, policy), (rows) => rows.length > 0);
+  }
+
   #put<T>(table: Table<T>, rows: readonly T[]): void {
     this.db.write([table], (txn) => {
       for (const row of rows) txn.upsert(table, row);
@@ -243,7 +247,7 @@ describe('a policy whose selectors take long to evaluate', () => {
   });
 });
 
-it('a namespace with its policies and identities at their limits delays a policy, and a pod, of another by a few rounds', async () => {
+it('a namespace with its policies and identities at their limits delays a policy, its status, and a pod of another by a few turns', async () => {
   let passed = 0;
   world = new World(() => (passed += SHARE_MS), { ...NO_LIMITS, policiesPerNamespace: 20, selectorsPerPolicy: 30 }, 40);
   world.syncLoop.start();
@@ -253,11 +257,15 @@ it('a namespace with its policies and identities at their limits delays a policy
   for (let rounds = 0; rounds < 200; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
   expect(world.of('work').rows).toBeGreaterThan(10);
   const before = world.of('work-owners').revision;
-  const [resolved, placed] = [world.resolvedBefore('cnp-victim.p', ''), world.atFirstPodOf('victim', () => 0)];
+  const victims = [
+    world.resolvedBefore('cnp-victim.p', ''),
+    world.atFirstPodOf('victim', () => 0),
+    world.statusOf('cnp/victim/p'),
+  ];
   world.put(policy('victim/p', 'web'));
   world.putPods(app('victim', 0));
-  await Promise.all([resolved, placed]);
-  // A turn is two revisions. Three lines of the tenant, and three of the victim: a few turns of each.
+  await Promise.all(victims);
+  // A turn is two revisions. Four lines of the tenant, and four of the victim: a few turns of each.
   expect(world.of('work-owners').revision - before).toBeLessThan(60);
   await world.syncLoop.calm();
   using snapshot = world.db.read();

@@ -1,5 +1,5 @@
 /**
- * What the model has to do: each piece in the turns of the namespace that causes it. A namespace has three lines, so that its pods do not
+ * What the model has to do: each piece in the turns of the namespace that causes it. A namespace has several lines, so that its pods do not
  * wait for its policies, nor policies for the evaluation of another's selectors.
  */
 import type { FairQueue, Queued } from './fair-queue.ts';
@@ -10,9 +10,20 @@ import type { FairQueue, Queued } from './fair-queue.ts';
  * - `sets`: selectors of a policy are to be evaluated, before its rules are written.
  * - `namespace`: pods of a namespace are to be placed again, as its labels have changed.
  * - `waiting`: pods that wait for an identity are to be placed again, as one is free.
+ * - `status`: the status of a policy is to be folded.
  * - `identity`: an identity comes to the sets that match it, or leaves them.
  */
-export type Kind = 'node' | 'service' | 'policy' | 'reread' | 'sets' | 'namespace' | 'pod' | 'waiting' | 'identity';
+export type Kind =
+  | 'node'
+  | 'service'
+  | 'policy'
+  | 'reread'
+  | 'sets'
+  | 'namespace'
+  | 'pod'
+  | 'waiting'
+  | 'identity'
+  | 'status';
 
 export interface Work extends Queued {
   readonly kind: Kind;
@@ -32,6 +43,7 @@ const LINES: Readonly<Record<Kind, string>> = {
   pod: 'pods',
   waiting: 'pods',
   identity: 'pods',
+  status: 'statuses',
 };
 
 /** @param by the namespace that causes it, or the node */
