@@ -30,7 +30,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/datapath/sync-loop.ts #bodies': 'in flight',
   'node-agent/derive/addresses.ts #pairs': 'in flight',
   'node-agent/derive/cidr-peers.ts #left': 'marks',
-  'node-agent/derive/model.ts #sets': 'in flight',
+  'node-agent/derive/derivers.ts #sets': 'in flight',
   'node-agent/derive/in-force.ts #dirtyCidrs': 'marks',
   'node-agent/derive/in-force.ts POLICIES_OF': 'memo',
   'node-agent/derive/inputs.ts #streams': 'handles',

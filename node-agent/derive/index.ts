@@ -3,7 +3,7 @@
  * Guarantees: deterministic but for numbers given out; unknown is never more allowed than known; what is in force stays in
  * force until its successor is complete, and true of the world as it is meanwhile, whichever input lags.
  *
- * The way of an input row to the plan (`Model` wires it, and asks each step in this order):
+ * The way of an input row to the plan (`AllDerivers` wires it, and `Model` asks each step in this order):
  *   inputs            what the tables said at one moment; each changed row to the parts that have to look at it
  *   policies, in-force    which generation of each policy is in force; which of its rules select which identity
  *   identities, remote-endpoints, local-endpoints    which identities are known; the identity of each pod of the slices, and of

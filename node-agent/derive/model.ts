@@ -4,8 +4,8 @@
  * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is concluded from.
  */
 
-import { LOCAL_ENDPOINT_BASE, RESERVED } from '@weir/identity';
-import { type LabelMap, matches } from '@weir/labels';
+import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
+import type { LabelMap } from '@weir/labels';
 import {
   type Direction,
   type Entity,
@@ -17,54 +17,20 @@ import {
 } from '@weir/policy';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
-import type { AddressSource, CoreOptions, PlanStep, Tables } from '../core.ts';
+import type { AddressSource, PlanStep, Tables } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, NodeRow, PolicyRow } from '../tables.ts';
-import { Addresses } from './addresses.ts';
-import { CidrPeers } from './cidr-peers.ts';
-import { EndpointShapes } from './endpoint-shapes.ts';
-import { concludedStates, EndpointStates } from './endpoint-states.ts';
-import { type EndpointIdentity, Identities } from './identities.ts';
-import { InForce, type Judging, NO_POLICIES, type Subject } from './in-force.ts';
+import { AllDerivers, type DeriverOptions } from './derivers.ts';
+import type { EndpointIdentity, Identities } from './identities.ts';
+import { type Judging, NO_POLICIES } from './in-force.ts';
 import { Inputs } from './inputs.ts';
-import { IpcacheDeriver } from './ipcache.ts';
-import { LocalEndpoints } from './local-endpoints.ts';
-import type { LocalNumbers } from './numbers.ts';
-import { Pace } from './pace.ts';
-import { PeerPortNames } from './peer-port-names.ts';
-import { PeerSetViews } from './peer-set-views.ts';
 import type { KernelState, Plan } from './plan.ts';
-import {
-  conclude,
-  type Derivers,
-  type Marks,
-  NOTHING_CONCLUDED,
-  noMarks,
-  STEPS,
-  type Step,
-  stepsWith,
-} from './plan-steps.ts';
-import { type InUse, type Missing, Policies } from './policies.ts';
-import { RemoteEndpoints } from './remote-endpoints.ts';
+import { conclude, type Marks, NOTHING_CONCLUDED, noMarks, STEPS, type Step, stepsWith } from './plan-steps.ts';
+import type { InUse, Missing, Policies } from './policies.ts';
 import { DIRECTIONS } from './rows.ts';
-import { Slots } from './slots.ts';
-import { type UnconnectedPod, UnconnectedPods } from './unconnected-pods.ts';
+import type { UnconnectedPod } from './unconnected-pods.ts';
 import { Rows } from './working.ts';
 
-export interface ModelOptions {
-  readonly db: StateDB;
-  readonly tables: Tables;
-  readonly core: Pick<CoreOptions, 'nodeName' | 'clusterName' | 'policyMode' | 'allowLocalhost'>;
-  readonly numbers: LocalNumbers;
-  /** Milliseconds; any clock that only grows. */
-  readonly now: () => number;
-  /** Lets other work of the process run; called between steps of a few milliseconds. */
-  readonly breathe: () => Promise<void>;
-  /** Work of one plan for one namespace, as in `ShareOptions`. */
-  readonly work?: number;
-  /** Rows that a direction of a slot may have at most, as in `ShareOptions`. */
-  readonly mostRows?: number;
-  /** Numbers that the classes of a slot may have, as in `SlotPlacesOptions`. */
-  readonly classNumbers?: number;
+export interface ModelOptions extends Omit<DeriverOptions, 'inputs'> {
   /** Called before each step of a plan, and after the last. */
   readonly onStep?: (step: Step | undefined) => void;
 }
@@ -94,109 +60,23 @@ export class Model {
   readonly policies: Policies;
   readonly identities: Identities;
   readonly #options: ModelOptions;
-  readonly #pace: Pace;
   readonly #inputs: Inputs;
-  readonly #ipcache: IpcacheDeriver;
-  readonly #addresses: Addresses;
-  readonly #cidrPeers: CidrPeers;
-  readonly #local: LocalEndpoints;
-  readonly #remote: RemoteEndpoints;
-  readonly #unconnected: UnconnectedPods;
-  readonly #inForce: InForce;
-  readonly #portNames: PeerPortNames;
-  readonly #slots: Slots;
-  readonly #peerSets: PeerSetViews;
-  readonly #shapes: EndpointShapes;
-  readonly #states: ReturnType<typeof concludedStates>;
-  readonly #endpointStates: EndpointStates;
+  readonly #derivers: AllDerivers;
   /** What was found at start, until the first plan with rules is concluded. */
   readonly #atStart: Rows<'', Pick<KernelState, 'unread'>>;
-
-  readonly #derivers: Derivers;
   #steps: readonly Step[] = STEPS;
   readonly #failedSteps: Rows<string, FailedStep>;
   #marks: Marks = noMarks();
-  /** Of the plan under way: sets by their members, as far as somebody asked. */
-  readonly #sets = new Map<number, ReadonlySet<SelectorHash>>();
 
   constructor(options: ModelOptions) {
-    const { db, tables, core, numbers, now, mostRows } = options;
+    const { db, tables } = options;
     this.#options = options;
-    const pace = new Pace(now, options.breathe);
-    this.#pace = pace;
     this.#inputs = new Inputs(db);
-    const told = { db, tables, inputs: this.#inputs };
     [this.#atStart, this.#failedSteps] = ownRows(db);
-    const named = (hash: SelectorHash): boolean => this.#slots.names(hash);
-    const policies = new Policies({ ...told, compiled: named, now });
-    this.policies = policies;
-    this.identities = new Identities(told);
-    const ipcache = new IpcacheDeriver({ db, nodeName: core.nodeName, numbers });
-    this.#ipcache = ipcache;
-    this.#addresses = new Addresses({ db, ipcache, pace });
-    this.#cidrPeers = new CidrPeers({ db, ipcache, pace });
-    this.#portNames = new PeerPortNames(db, pace);
-    const placing = { ...told, identities: this.identities, ipcache, portNames: this.#portNames, pace };
-    const found = (id: number): KernelEndpoint | undefined =>
-      this.#states.has(id) ? undefined : this.#shapes.kernel(id);
-    this.#local = new LocalEndpoints({
-      ...placing,
-      nodeName: core.nodeName,
-      clusterName: core.clusterName,
-      numbers,
-      policies,
-      found,
-      now,
-    });
-    this.#remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
-    this.#unconnected = new UnconnectedPods({ ...told, identities: this.identities });
-    const holdsCidr = (cidr: string): boolean => this.#slots.holdsCidr(cidr);
-    this.#inForce = new InForce({ db, policies, ipcache, pace, holdsCidr });
-    const addressed = (identity: number): boolean => this.addressed(identity);
-    const around = (identity: number): number => this.around(identity);
-    this.#slots = new Slots({
-      db,
-      members: (hash) => this.members(hash),
-      setsOf: (id) => this.#setsOf(id),
-      namingChanged: (hash) => {
-        policies.namingChanged(hash);
-        this.#peerSets.setChanged(hash);
-      },
-      servers: () => this.#servers(),
-      cidrPeers: this.#cidrPeers,
-      peerPorts: this.#portNames,
-      addressed,
-      around,
-      pace,
-      now,
-      mostRows,
-      classNumbers: options.classNumbers,
-    });
-    this.#peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, addressed, pace });
-    const { infos } = this.#local;
-    this.#states = concludedStates(db);
-    const shared = { infos, states: this.#states, inForce: this.#inForce, pace };
-    this.#shapes = new EndpointShapes({ ...shared, db, core, work: options.work, mostRows, slots: this.#slots });
-    this.#endpointStates = new EndpointStates({ ...shared, shapes: this.#shapes, policies, numbers, around });
-    this.#derivers = this.#concluding();
+    this.#derivers = new AllDerivers({ ...options, inputs: this.#inputs });
+    this.policies = this.#derivers.policies;
+    this.identities = this.#derivers.identities;
     this.#listen(tables);
-  }
-
-  #concluding(): Derivers {
-    return {
-      inForce: this.#inForce,
-      remote: this.#remote,
-      local: this.#local,
-      portNames: this.#portNames,
-      shapes: this.#shapes,
-      peerSets: this.#peerSets,
-      cidrPeers: this.#cidrPeers,
-      slots: this.#slots,
-      addresses: this.#addresses,
-      endpointStates: this.#endpointStates,
-      pace: this.#pace,
-      subjects: () => this.#subjects(),
-    };
   }
 
   /** Where each input row goes. */
@@ -205,37 +85,37 @@ export class Model {
     inputs.on(tables.policies, ({ uid }) => this.policies.policyChanged(uid));
     inputs.on(tables.peerSets, (row, deleted) => {
       if (this.policies.peerSetChanged(row, deleted)) this.#marks.hashes.add(row.hash);
-      this.#peerSets.setChanged(row.hash);
+      this.#derivers.peerSets.setChanged(row.hash);
     });
     inputs.on(tables.identities, ({ id }) => {
       if (id >= LOCAL_ENDPOINT_BASE) return;
-      this.#peerSets.identityChanged(id);
+      this.#derivers.peerSets.identityChanged(id);
       this.#marks.identities.add(id);
     });
     inputs.on(tables.remoteEndpoints, (row) => {
-      this.#local.sliceChanged(row);
-      this.#remote.endpointChanged(row);
+      this.#derivers.local.sliceChanged(row);
+      this.#derivers.remote.endpointChanged(row);
     });
     inputs.on(tables.nodes, (row, deleted) => this.#onNode(row, deleted));
     inputs.on(tables.localPods, (row) => {
-      this.#local.podChanged(row);
-      this.#remote.endpointChanged(row);
+      this.#derivers.local.podChanged(row);
+      this.#derivers.remote.endpointChanged(row);
     });
-    inputs.on(tables.namespaces, (row) => this.#local.namespaceChanged(row));
+    inputs.on(tables.namespaces, (row) => this.#derivers.local.namespaceChanged(row));
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
-      this.#ipcache.setApiserver(deleted ? undefined : row, row.address);
+      this.#derivers.ipcache.setApiserver(deleted ? undefined : row, row.address);
     });
     inputs.on(tables.endpoints, (row, deleted) => {
-      this.#local.endpointChanged(row);
-      this.#remote.localEndpointChanged(row, deleted);
+      this.#derivers.local.endpointChanged(row);
+      this.#derivers.remote.localEndpointChanged(row, deleted);
     });
   }
 
   #onNode(row: NodeRow, deleted: boolean): void {
-    this.#ipcache.setNode(deleted ? undefined : row, row.name);
+    this.#derivers.ipcache.setNode(deleted ? undefined : row, row.name);
     if (row.name !== this.#options.core.nodeName) return;
     this.#marks.ownNode = true;
-    if ((!deleted && row.kubeApiserver) !== this.#hostIsApiserver()) this.#marks.host = true;
+    if ((!deleted && row.kubeApiserver) !== this.#derivers.hostIsApiserver()) this.#marks.host = true;
   }
 
   /** What parts bring; before the first plan. @throws PartListError */
@@ -246,7 +126,7 @@ export class Model {
     readonly addresses: readonly AddressSource[];
     readonly steps: readonly PlanStep[];
   }): void {
-    const tell = this.#ipcache.addSources(addresses);
+    const tell = this.#derivers.ipcache.addSources(addresses);
     for (const [place, { table }] of addresses.entries())
       this.#inputs.on(table, (row, deleted) => tell[place]?.(row, deleted));
     this.#steps = stepsWith(steps, (name, error) => {
@@ -260,11 +140,11 @@ export class Model {
     const { unread = false } = kernel;
     this.#atStart.set({ unread });
     const { numbers } = this.#options;
-    this.#slots.adopt(kernel.slots);
-    for (const endpoint of kernel.endpoints) this.#shapes.adopt(endpoint);
+    this.#derivers.slots.adopt(kernel.slots);
+    for (const endpoint of kernel.endpoints) this.#derivers.shapes.adopt(endpoint);
     numbers.sawRevisions(kernel.endpoints.map(({ revision }) => revision));
     const addresses = [...kernel.ipcache];
-    this.#addresses.adopt(addresses);
+    this.#derivers.addresses.adopt(addresses);
     for (const [prefix, identity] of addresses) numbers.adoptCidr(prefix, identity);
     for (const { identity } of kernel.endpoints) numbers.reserve(identity);
     for (const [, identity] of addresses) numbers.reserve(identity);
@@ -279,12 +159,12 @@ export class Model {
   awaited(): ReadonlyMap<SelectorHash, PolicyRow> {
     const atStart = this.#atStart.get('');
     if (atStart === undefined) return NOTHING;
-    return atStart.unread || this.#shapes.kernelEnforces() ? new Map(this.policies.awaited()) : NOTHING;
+    return atStart.unread || this.#derivers.shapes.kernelEnforces() ? new Map(this.policies.awaited()) : NOTHING;
   }
 
   /** The kernel has these revisions of endpoints that are else as they were found. */
   renewed(revisions: Iterable<readonly [id: number, revision: number]>): void {
-    this.#shapes.renewed(revisions);
+    this.#derivers.shapes.renewed(revisions);
   }
 
   /** Steps of parts that failed in the last plan, and why. */
@@ -316,7 +196,7 @@ export class Model {
    * those are that say who has which address.
    */
   async plan({ rules } = { rules: true }): Promise<Plan> {
-    this.#pace.restart();
+    this.#derivers.pace.restart();
     const marks = this.#marks;
     const first = this.#atStart.has('');
     const plan = await conclude(
@@ -327,14 +207,14 @@ export class Model {
     );
     const { hashes, host } = marks;
     this.#marks = rules ? noMarks() : { ...noMarks(), hashes, host };
-    this.#sets.clear();
+    this.#derivers.endPlan();
     if (rules) this.#atStart.delete('');
     return plan;
   }
 
   /** New revisions for endpoints whose decisions may differ. */
   bump(endpoints: Iterable<number>): EndpointStateRow[] {
-    return this.#endpointStates.bump(endpoints);
+    return this.#derivers.endpointStates.bump(endpoints);
   }
 
   /**
@@ -342,90 +222,77 @@ export class Model {
    * next plan lets them go again; until then slots count them among the identities.
    */
   keepAddresses(kept: Iterable<readonly [prefix: string, identity: number]>): void {
-    this.#addresses.adopt(kept);
+    this.#derivers.addresses.adopt(kept);
   }
 
   /** The kernel knows nobody at these addresses: the next plan has them again. */
   holdAddresses(prefixes: Iterable<string>): void {
-    for (const prefix of prefixes) this.#addresses.put(prefix, 0);
+    for (const prefix of prefixes) this.#derivers.addresses.put(prefix, 0);
   }
 
   slotOutgrown(slot: number): void {
-    this.#slots.outgrown(slot);
+    this.#derivers.slots.outgrown(slot);
   }
 
   slotReleased(slot: number): void {
-    this.#slots.release(slot);
+    this.#derivers.slots.release(slot);
   }
 
   /** The numbers of CIDRs that nothing names any more, and that the kernel has dropped, may be given out again. */
   forgetCidrs(prefixes: Iterable<string>): void {
     for (const prefix of prefixes)
-      if (this.#ipcache.row(prefix) === undefined) this.#options.numbers.releaseCidr(prefix);
+      if (this.#derivers.ipcache.row(prefix) === undefined) this.#options.numbers.releaseCidr(prefix);
   }
 
   /** Who an address is said to be: `local 7`, `remote ns/pod`, `node name`, ... */
   ownerOf(prefix: string): string | undefined {
-    return this.#ipcache.owner(prefix);
+    return this.#derivers.ipcache.owner(prefix);
   }
 
   /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
   dueAt(): number | undefined {
     const steps = this.#failedSteps.values().map(({ retryAt }) => retryAt);
-    const due = Math.min(this.#local.dueAt() ?? Infinity, this.#slots.retryAt(), ...steps);
+    const due = Math.min(this.#derivers.local.dueAt() ?? Infinity, this.#derivers.slots.retryAt(), ...steps);
     return due === Infinity ? undefined : due;
   }
 
   ipcacheSize(): number {
-    return this.#addresses.size;
+    return this.#derivers.addresses.size;
   }
 
   /** Whether some address has the identity, once the current plan is in the kernel. */
   addressed(identity: number): boolean {
-    return this.#addresses.has(identity);
+    return this.#derivers.addresses.has(identity);
   }
 
   /** The identity that a CIDR's addresses would have without it. See `Around`. */
   around(identity: number): number {
-    return this.#cidrPeers.around(identity);
+    return this.#derivers.cidrPeers.around(identity);
   }
 
-  /** Members of a PeerSet that rules in use name as a peer: of the cluster, and this node's own label sets that its selector matches. */
+  /** See `AllDerivers`. */
   members(hash: SelectorHash): readonly number[] | undefined {
-    const row = this.policies.view(hash);
-    const members = this.#peerSets.members(hash);
-    if (row === undefined || members === undefined) return undefined;
-    const local: number[] = [];
-    for (const { identity, labels } of this.#local.localLabels())
-      if (matches(row.selector, labels)) local.push(identity);
-    return local.length === 0 ? members : [...members, ...local];
-  }
-
-  /** Sets that have the identity among their `members`. */
-  #setsOf(id: number): ReadonlySet<SelectorHash> {
-    const known = this.#sets.get(id) ?? new Set(this.#peerSets.setsOf(id, this.localIdentity(id)?.labels));
-    this.#sets.set(id, known);
-    return known;
+    return this.#derivers.members(hash);
   }
 
   /** Policies in force that name the identity as a peer: by a set of pods, or by an entity of the cluster. */
   *policiesWithPeer(peer: PeerIdentity): Generator<InUse> {
     const { policies } = this;
-    for (const hash of this.#peerSets.setsOf(peer.id, this.localIdentity(peer.id)?.labels))
+    for (const hash of this.#derivers.peerSets.setsOf(peer.id, this.localIdentity(peer.id)?.labels))
       yield* policies.inUseWithPeer(hash);
     for (const entity of CLUSTER_ENTITIES) if (entityHas(entity, peer)) yield* policies.inUseWithPeer(entity);
   }
 
   /** Labels of one of this node's own label sets. */
   localIdentity(id: number): { readonly labels: LabelMap } | undefined {
-    return this.#local.localLabelsOf(id);
+    return this.#derivers.local.localLabelsOf(id);
   }
 
   /** This node's own identities: label sets of its endpoints, and CIDRs. */
   *localIdentities(): Generator<{ readonly id: number; readonly labels: LabelMap }> {
     for (const [prefix, id] of this.#options.numbers.cidrs())
       yield { id, labels: { [`cidr:${prefix}`]: '', 'reserved:world': '' } };
-    for (const { identity, labels } of this.#local.localLabels()) yield { id: identity, labels };
+    for (const { identity, labels } of this.#derivers.local.localLabels()) yield { id: identity, labels };
   }
 
   /** The prefix that a local CIDR identity stands for. */
@@ -435,44 +302,44 @@ export class Model {
 
   /** What was found of the endpoint in the kernel, until the first plan is concluded. */
   asFound(endpoint: number): KernelEndpoint | undefined {
-    return this.#shapes.kernel(endpoint);
+    return this.#derivers.shapes.kernel(endpoint);
   }
 
   info(endpoint: number): EndpointIdentity | undefined {
-    return this.#local.infos.get(endpoint);
+    return this.#derivers.local.infos.get(endpoint);
   }
 
   state(endpoint: number): EndpointStateRow | undefined {
-    return this.#states.get(endpoint)?.state;
+    return this.#derivers.states.get(endpoint)?.state;
   }
 
   /** Ids of the local endpoints. */
   endpoints(): Iterable<number> {
-    return Array.from(this.#local.infos.values(), ({ row }) => row.id);
+    return Array.from(this.#derivers.local.infos.values(), ({ row }) => row.id);
   }
 
   states(): Iterable<EndpointStateRow> {
-    return this.#states.values().map(({ state }) => state);
+    return this.#derivers.states.values().map(({ state }) => state);
   }
 
   /** Why the endpoint's policy could not be compiled; what the kernel holds for it is left as it is. */
   failure(endpoint: number): Error | undefined {
-    return this.#shapes.failure(endpoint);
+    return this.#derivers.shapes.failure(endpoint);
   }
 
   /** Why the endpoint has not got what its policies say: they cannot be compiled, or wait for their turn. */
   lacks(endpoint: number): string | undefined {
-    return this.#shapes.lacks(endpoint);
+    return this.#derivers.shapes.lacks(endpoint);
   }
 
   /** Whether the endpoint's policy is to be compiled by the next plan; until then the one before stays, or nothing passes. */
   waits(endpoint: number): boolean {
-    return this.#shapes.waits(endpoint);
+    return this.#derivers.shapes.waits(endpoint);
   }
 
   /** The directions in which the endpoint denies peers, as their rows do not fit into its slot. */
   *excesses(endpoint: number): Generator<readonly [Direction, Excess]> {
-    const compiled = this.#shapes.slotOf(endpoint)?.compiled;
+    const compiled = this.#derivers.shapes.slotOf(endpoint)?.compiled;
     for (const direction of DIRECTIONS) {
       const excess = compiled?.[direction].excess;
       if (excess !== undefined) yield [direction, excess];
@@ -481,24 +348,24 @@ export class Model {
 
   /** Whether nothing is concluded of some endpoint: what the kernel was found to enforce there stays, as its policy cannot be compiled. */
   get unconcluded(): boolean {
-    return this.#local.infos.values().some(({ row }) => !this.#states.has(row.id));
+    return this.#derivers.local.infos.values().some(({ row }) => !this.#derivers.states.has(row.id));
   }
 
   /** Whether a policy that could not be compiled is due to be tried again. */
   get failing(): boolean {
-    return this.#slots.retryAt() <= this.#options.now();
+    return this.#derivers.slots.retryAt() <= this.#options.now();
   }
 
   /** Policies of which some rule selects the endpoint: one object for all endpoints of one identity. */
   policiesOf(endpoint: number): Judging {
-    const info = this.#local.infos.get(endpoint);
-    const subject = info?.ready === true ? this.#inForce.subject(info.identity) : undefined;
-    return subject === undefined ? NO_POLICIES : this.#inForce.policiesOf(subject);
+    const info = this.#derivers.local.infos.get(endpoint);
+    const subject = info?.ready === true ? this.#derivers.inForce.subject(info.identity) : undefined;
+    return subject === undefined ? NO_POLICIES : this.#derivers.inForce.policiesOf(subject);
   }
 
   /** Endpoints that have no identity, or not that of their labels, as of the last plan. */
   unidentified(): Iterable<EndpointIdentity> {
-    return Iterator.from(this.#local.infos.values()).filter(
+    return Iterator.from(this.#derivers.local.infos.values()).filter(
       ({ ready, unnumberedSince }) => !ready || unnumberedSince !== undefined,
     );
   }
@@ -507,13 +374,8 @@ export class Model {
   *unconnected(): Generator<
     readonly [UnconnectedPod, readonly { readonly uid: string; readonly generation: number }[]]
   > {
-    for (const one of this.#unconnected.values())
-      yield [one, [...new Set(Array.from(this.#inForce.groups(one.identity), ([{ row }]) => row))]];
-  }
-
-  *#subjects(): Generator<Subject> {
-    for (const { ready, identity, labels } of this.#local.infos.values()) if (ready) yield { identity, labels };
-    yield* this.#unconnected.values();
+    for (const one of this.#derivers.unconnected.values())
+      yield [one, [...new Set(Array.from(this.#derivers.inForce.groups(one.identity), ([{ row }]) => row))]];
   }
 
   missing(): Iterable<Missing> {
@@ -522,18 +384,9 @@ export class Model {
 
   /** Rules in force that select the endpoint. */
   *selecting(endpoint: number): Generator<readonly [InUse, ResolvedRule]> {
-    const info = this.#local.infos.get(endpoint);
+    const info = this.#derivers.local.infos.get(endpoint);
     if (info === undefined || !info.ready) return;
-    for (const [inUse, { rules }] of this.#inForce.groups(info.identity)) for (const rule of rules) yield [inUse, rule];
-  }
-
-  #hostIsApiserver(): boolean {
-    const { tables, core } = this.#options;
-    return this.#inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
-  }
-
-  *#servers(): Generator<PeerIdentity> {
-    for (const id of RESERVED.keys()) yield id === 1 && this.#hostIsApiserver() ? { id, kubeApiserver: true } : { id };
-    yield* this.#cidrPeers.servers();
+    for (const [inUse, { rules }] of this.#derivers.inForce.groups(info.identity))
+      for (const rule of rules) yield [inUse, rule];
   }
 }
