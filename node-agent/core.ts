@@ -199,9 +199,6 @@ export interface Realised {
   }[];
 }
 
-/** Reason of a failure that is none: another generation is enforced, and the one that is wanted comes by itself. */
-export const COMPILE_PENDING = 'CompilePending';
-
 /** Why nothing new is put in force. */
 export interface RulesWait {
   /** `ImportedRulesUnknown`: somebody must say which there are. `InputsIncomplete`: something has not come for half a minute. */

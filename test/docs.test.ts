@@ -127,7 +127,7 @@ describe('the pages', () => {
       Array.from(text(file).matchAll(pattern), ([, word = '']) => word);
 
     it("has every reason of a policy's conditions, and no other", () => {
-      const no = ['True', 'False', 'Unknown', 'ResolvedRefs', 'Ready', 'Warning', 'CompilePending'];
+      const no = ['True', 'False', 'Unknown', 'ResolvedRefs', 'Ready', 'Warning'];
       const known = words('operator/model/status.ts', /'([A-Z][A-Za-z]+)'/g).filter((word) => !no.includes(word));
       const page = ['Valid', 'ResolvedRefs', 'Programmed'].flatMap((type) => reasons(type, 1));
       expect(known.length).toBeGreaterThan(10);
@@ -136,7 +136,7 @@ describe('the pages', () => {
 
     it('has every failure that an agent reports, and no other', () => {
       const files = [...globSync('node-agent/realised/*-faults.ts', { cwd: ROOT }), 'node-agent/core.ts'];
-      const known = files.flatMap((file) => words(file, /(?:reason: (?:'\w+' \| )*|COMPILE_PENDING = )'(\w+)'/g));
+      const known = files.flatMap((file) => words(file, /reason: (?:'\w+' \| )*'(\w+)'/g));
       expect(new Set(reasons('Failures of a node', 0))).toEqual(new Set([...known, 'ImportedRulesUnknown']));
     });
   });

@@ -1,4 +1,4 @@
-import { COMPILE_PENDING, type PolicyInKernel } from '../core.ts';
+import type { PolicyInKernel } from '../core.ts';
 import { IMPORTED } from '../create-tables.ts';
 import type { EndpointStateRow, PolicyRow } from '../tables.ts';
 import { BadRequestError, HttpError, NotFoundError } from './errors.ts';
@@ -77,9 +77,10 @@ export function policyStatuses({ core }: ApiOptions, ref?: PolicyRef): readonly 
       wanted: generation,
       kernel: kernel?.generation ?? 0,
       endpoints: Math.max(kernel?.endpoints ?? 0, selects),
-      state: failures.some(({ reason }) => reason !== COMPILE_PENDING)
-        ? 'Failing'
-        : stateInKernel({ wanted: { generation, endpoints: selects }, kernel, moreMayCome: behind }),
+      state:
+        failures.length > 0
+          ? 'Failing'
+          : stateInKernel({ wanted: { generation, endpoints: selects }, kernel, moreMayCome: behind }),
       failures: failures.map(({ generation: of, reason, message }) => ({ generation: of, reason, message })),
       ...(cluster === undefined ? {} : { cluster }),
     };

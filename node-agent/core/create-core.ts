@@ -225,7 +225,7 @@ class KernelCore implements Core {
     const awaited =
       pending.length > 0
         ? `these inputs are not complete yet: ${pending.join(', ')}`
-        : (this.#model.info(endpoint.id)?.reason ?? this.#model.lacks(endpoint.id));
+        : (this.#model.info(endpoint.id)?.reason ?? this.#model.failure(endpoint.id)?.message);
     const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
     const waits = cause === undefined && awaited !== undefined;
     throw new EndpointNotReadyError(endpoint.id, timeoutMs, why, { waits, cause });

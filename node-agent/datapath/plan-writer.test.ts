@@ -166,7 +166,7 @@ function world() {
       afterGone: [],
       endpointsGone: [],
     };
-    await writer.carryOut({ ...nothing, slotsGone: [], again: false, waiting: false, ...plan }, signal);
+    await writer.carryOut({ ...nothing, slotsGone: [], again: false, ...plan }, signal);
     // A batch that is refused is tried row by row.
     return [...new Set(order)];
   };

@@ -187,7 +187,7 @@ export class SyncLoop {
     if (!plan.rules) return;
     // What was kept or held back is due after a while, when the kernel refuses something, and else at once.
     const { keeps, holds, unfinished } = this.#options.writer;
-    if (plan.waiting || (holds && !unfinished) || (plan.again && !(keeps && unfinished))) this.#due = true;
+    if ((holds && !unfinished) || (plan.again && !(keeps && unfinished))) this.#due = true;
     this.reached = reached;
   }
 

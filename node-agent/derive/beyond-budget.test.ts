@@ -46,7 +46,7 @@ async function start(peers: number, options: WorldOptions = {}): Promise<World> 
 }
 
 async function settle(world: World): Promise<void> {
-  for (let plan = await world.plan(); plan.again || plan.waiting; ) plan = await world.plan();
+  for (let plan = await world.plan(); plan.again; ) plan = await world.plan();
 }
 
 /** How many rows the slot of endpoint 1 has for the identity. */

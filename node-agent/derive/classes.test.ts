@@ -3,17 +3,9 @@ import { isLocalCidr, RESERVED_ID } from '@weir/identity';
 import type { ClassRows, CompiledDirection, CompiledPolicy, CompiledRow, Steps } from '@weir/policy';
 import fc from 'fast-check';
 import { runs } from '../../test/runs.ts';
-import {
-  assignNumbers,
-  CLASS_NUMBERS,
-  type ClassNumbers,
-  classOf,
-  distinguisher,
-  FIRST_CLASS,
-  NO_NUMBERS,
-} from './classes.ts';
+import { assignNumbers, classOf, distinguisher, NO_NUMBERS } from './classes.ts';
 import { both, DIRECTIONS } from './rows.ts';
-import { type Numbered, withoutChanged } from './slot-rows.ts';
+import type { Numbered } from './slot-rows.ts';
 
 const PROTOCOLS = [0, 1, 6, 17] as const;
 const PORTS = 4;
@@ -99,16 +91,6 @@ function slotOf(compiled: CompiledPolicy): Numbered {
   return { row: { slot: 1, shape: 's', compiled, classes, epoch: 0 }, numbers };
 }
 
-/** All class numbers that nobody has are at rest. */
-function usedUp(numbers: ClassNumbers): ClassNumbers {
-  return both((each) => {
-    const { byRows } = numbers[each];
-    const inUse = new Set(byRows.values());
-    const all = Array.from({ length: CLASS_NUMBERS }, (_, at) => FIRST_CLASS + at).filter((n) => !inUse.has(n));
-    return { byRows, retired: new Map(all.map((n) => [n, { key: `of ${n}`, since: 0 }])) };
-  });
-}
-
 it('two identities are distinguished where some packet of theirs is decided otherwise, and nowhere else', () => {
   const seen = { alike: 0, other: 0 };
   fc.assert(
@@ -139,48 +121,6 @@ it('two identities are distinguished where some packet of theirs is decided othe
   // Classes of different numbers, both ways.
   expect(seen.alike).toBeGreaterThan(runs(100));
   expect(seen.other).toBeGreaterThan(runs(100));
-});
-
-/** What a packet meets in the slot. */
-function met({ compiled, classes }: Numbered['row'], each: 'ingress' | 'egress', peer: number): CompiledDirection {
-  const of = classOf(classes[each], peer, around);
-  const scope = compiled[each].scope;
-  const rowsOf = new Map<number, ClassRows>([
-    [0, scope.unknown],
-    [1, scope.pod],
-    [2, scope.world],
-  ]);
-  for (const { members, rows: made } of compiled[each].classes)
-    rowsOf.set(classes[each].get(members[0] ?? -1) ?? -1, made);
-  return { ...compiled[each], classes: [{ members: [peer], rows: rowsOf.get(of) ?? [] }] };
-}
-
-it('a slot that cannot follow lets nobody through whom it and its successor do not both let through, and needs no numbers for that', () => {
-  const seen = { closed: 0, open: 0 };
-  fc.assert(
-    fc.property(direction, direction, (before, after) => {
-      const had = slotOf({ ingress: before, egress: before });
-      const compiled = { ingress: after, egress: { ...after, enforced: true } };
-      const kept = run(withoutChanged({ ...had, numbers: usedUp(had.numbers) }, compiled, around, 1));
-      for (const each of DIRECTIONS)
-        for (const peer of IDENTITIES) {
-          const named = [before, after].some(({ classes }) =>
-            classes.some(({ members }) => chain(peer).some((one) => members.includes(one))),
-          );
-          const now = met(kept.row, each, peer);
-          for (const protocol of PROTOCOLS)
-            for (let port = 0; port <= PORTS; port += 1) {
-              const [was, is] = [passes(before, peer, protocol, port), passes(now, peer, protocol, port)];
-              if (!before.enforced || !named) expect(is).toBe(was);
-              else if (is) expect([was, passes(compiled[each], peer, protocol, port)]).toEqual([true, true]);
-              seen[is ? 'open' : 'closed'] += Number(was);
-            }
-        }
-    }),
-    { numRuns: Math.max(10, runs(30)) },
-  );
-  expect(seen.closed).toBeGreaterThan(runs(100));
-  expect(seen.open).toBeGreaterThan(runs(100));
 });
 
 it('a number at rest is given to the rows that it had at once, and to others later', () => {

@@ -34,9 +34,7 @@ export interface DeriverOptions {
   readonly now: () => number;
   /** Lets other work of the process run; called between steps of a few milliseconds. */
   readonly breathe: () => Promise<void>;
-  /** Work of one plan for one namespace, as in `ShareOptions`. */
-  readonly work?: number;
-  /** Rows that a direction of a slot may have at most, as in `ShareOptions`. */
+  /** Rows that a direction of a slot may have at most; a namespace has four times as many. Default MOST_ROWS. */
   readonly mostRows?: number;
   /** Numbers that the classes of a slot may have, as in `SlotPlacesOptions`. */
   readonly classNumbers?: number;
@@ -93,8 +91,7 @@ export class AllDerivers implements Derivers {
     });
     this.remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
     this.unconnected = new UnconnectedPods({ ...told, identities: this.identities });
-    const holdsCidr = (cidr: string): boolean => this.slots.holdsCidr(cidr);
-    this.inForce = new InForce({ db, policies, ipcache, pace, holdsCidr });
+    this.inForce = new InForce({ db, policies, ipcache, pace });
     const addressed = (identity: number): boolean => this.addresses.has(identity);
     const around = (identity: number): number => this.cidrPeers.around(identity);
     this.slots = new Slots({
@@ -112,14 +109,13 @@ export class AllDerivers implements Derivers {
       around,
       pace,
       now,
-      mostRows,
       classNumbers: options.classNumbers,
     });
     this.peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, addressed, pace });
     const { infos } = this.local;
     this.states = concludedStates(db);
     const shared = { infos, states: this.states, inForce: this.inForce, pace };
-    this.shapes = new EndpointShapes({ ...shared, db, core, work: options.work, mostRows, slots: this.slots });
+    this.shapes = new EndpointShapes({ ...shared, db, core, mostRows, slots: this.slots });
     this.endpointStates = new EndpointStates({ ...shared, shapes: this.shapes, policies, numbers, around });
   }
 

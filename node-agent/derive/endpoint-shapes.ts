@@ -1,29 +1,25 @@
+import { type CompiledPolicy, MOST_ROWS } from '@weir/policy';
 import { keys, type StateDB } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
 import type { EndpointStateRow, KernelEndpoint, SlotRow } from '../tables.ts';
 import type { EndpointIdentity } from './identities.ts';
 import type { InForce, Subject } from './in-force.ts';
+import { NamespaceRows } from './namespace-rows.ts';
 import type { Pace } from './pace.ts';
-import { compileByShare, type Kept, type Shared } from './row-shares.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
 import type { Leaving } from './slot-rows.ts';
-import type { Slots } from './slots.ts';
+import type { Refresh, Slots } from './slots.ts';
 import { Rows, type RowsView } from './working.ts';
-
-const WAITS =
-  "its policy is not compiled yet: there is more to compile for its namespace's endpoints than one plan takes";
 
 export interface EndpointShapesOptions {
   readonly db: StateDB;
   readonly core: Pick<CoreOptions, 'policyMode' | 'allowLocalhost'>;
-  /** As in `ShareOptions`. */
-  readonly work?: number | undefined;
-  /** As in `ShareOptions`. */
+  /** Rows that a direction may have at most; a namespace may have four times as many. Default MOST_ROWS. */
   readonly mostRows?: number | undefined;
   readonly inForce: InForce;
   readonly slots: Slots;
   readonly infos: Pick<RowsView<number, EndpointIdentity>, 'get' | 'has' | 'values'>;
-  readonly states: Pick<RowsView<number, { readonly state: EndpointStateRow }>, 'has' | 'values'>;
+  readonly states: Pick<RowsView<number, { readonly state: EndpointStateRow }>, 'values'>;
   readonly pace: Pace;
 }
 
@@ -35,8 +31,6 @@ export interface CompiledShapes {
   readonly slotsGone: number[];
   /** Some shape moves to a slot that judges unknown peers otherwise, because of port names. */
   readonly reframed: boolean;
-  /** Some shapes are to be compiled by the next plan. */
-  readonly waiting: boolean;
 }
 
 /** A compile under way, and which endpoints point at each slot. */
@@ -45,8 +39,6 @@ interface Compiling {
   readonly slotsGone: number[];
   reframed: boolean;
   readonly pointing: ReadonlyMap<number, readonly number[]>;
-  /** What shapes were compiled to, with the rows that their namespaces leave them. */
-  readonly made: ReadonlyMap<string, Shared | Error>;
 }
 
 /** What the shape of an endpoint follows from: it is another one only if one of these is another object. */
@@ -58,21 +50,11 @@ interface ShapedFrom {
 
 interface EndpointShape {
   readonly id: number;
-  /**
-   * The shape that it has, and the one that it should have. Once a plan is concluded they differ only while the latter cannot be
-   * compiled, or waits for the next plan: then the former is the one in force before, or denies all where nothing was, or where the endpoint is not
-   * who it was.
-   */
+  /** The shape that it has: that which it should have, or one that denies all where that cannot be compiled. */
   readonly shape?: string | undefined;
   readonly wanted?: string | undefined;
   /** What `wanted` was concluded from. */
   readonly from?: ShapedFrom;
-  /** What `shape` was wanted for last, while it is not. */
-  readonly holder?: ShapedFrom | undefined;
-  /** For so many plans it has waited for the shape that it should have. */
-  readonly waited?: number;
-  /** The identity that it was enforced with before this start. */
-  readonly found?: number | undefined;
   /** As the kernel had it, until the first plan is concluded. */
   readonly kernel?: KernelEndpoint | undefined;
 }
@@ -96,7 +78,7 @@ export class EndpointShapes {
   }
 
   adopt(kernel: KernelEndpoint): void {
-    this.#rows.set({ id: kernel.id, found: kernel.identity, kernel });
+    this.#rows.set({ id: kernel.id, kernel });
   }
 
   /** What was found in the kernel of the endpoint, until the first plan is concluded. */
@@ -138,32 +120,15 @@ export class EndpointShapes {
     return this.#failureOf(this.#rows.get(id)?.wanted);
   }
 
-  /** Whether the endpoint's policy is to be compiled by the next plan, as the last had enough to do for its namespace. */
-  waits(id: number): boolean {
-    const wanted = this.#rows.get(id)?.wanted;
-    return wanted !== undefined && this.#options.slots.awaitsCompile(wanted);
-  }
-
-  /** Why the endpoint has not got its policy's shape. */
-  lacks(id: number): string | undefined {
-    return this.failure(id)?.message ?? (this.waits(id) ? WAITS : undefined);
-  }
-
-  /** Whether the shape that the endpoint has (it may not be the one wanted) is not compiled. */
-  stuck(id: number): boolean {
-    return this.#uncompiled(this.#rows.get(id)?.shape);
-  }
-
   /** Whether the endpoint is closed for want of its policy. */
   closed(id: number): boolean {
     const row = this.#rows.get(id);
     return row?.shape === DENY_ALL.key && row.wanted !== DENY_ALL.key;
   }
 
-  /** Whether what was in force before stays, as the endpoint's policy is not compiled. */
-  held(id: number): boolean {
-    const row = this.#rows.get(id);
-    return row?.shape !== row?.wanted && row?.shape !== DENY_ALL.key;
+  /** Whether nothing is to be enforced of the endpoint. */
+  open(id: number): boolean {
+    return this.#rows.get(id)?.wanted === undefined;
   }
 
   /** The slot of the shape that the endpoint has. */
@@ -198,142 +163,83 @@ export class EndpointShapes {
       if (pace.due()) await pace.breathe();
     }
     this.#put(
-      concluded.map(({ id, shape, from }) => {
-        const before = this.#rows.get(id) ?? { id };
-        const holder = before.shape === before.wanted ? before.from : before.holder;
-        return { ...before, wanted: shape?.key, from, holder };
-      }),
+      concluded.map(({ id, shape, from }) => ({ ...(this.#rows.get(id) ?? { id }), wanted: shape?.key, from })),
     );
     return users;
   }
 
-  /**
-   * Compiles what changed, and gives each endpoint its shape. A shape that fails keeps the slot that it had. `first`: nothing is concluded yet, and
-   * no shape waits for a later plan.
-   */
-  async compile(users: Wanted, first: boolean): Promise<CompiledShapes> {
+  /** Compiles what changed, and gives each endpoint its shape. Endpoints of a shape that cannot be compiled are closed. */
+  async compile(users: Wanted): Promise<CompiledShapes> {
     const { infos, slots } = this.#options;
-    const made = await this.#compileByShare(users, first);
-    const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing(), made };
-    const left = this.#leavers();
-    const refresh = (which: (key: string) => boolean): Promise<void> =>
-      this.#refresh(
-        [...slots.dirtyShapes()].filter((key) => which(key) && !slots.awaitsFirstCompile(key)),
-        users,
-        out,
-      );
-    // Who leaves a shape is certain once the shapes that they go to have compiled, or have failed to.
-    await refresh((key) => users.has(key) && !left.has(key));
-    await refresh((key) => users.has(key));
-    const ids = Array.from(infos.values(), ({ row }) => row.id);
-    if (ids.some((id) => this.#next(this.#rows.get(id)) === DENY_ALL.key)) slots.need(DENY_ALL);
-    // What nobody wants and nobody has need not be compiled.
-    await refresh((key) => !users.has(key) && (key === DENY_ALL.key || slots.row(key) !== undefined));
-    const held = new Set<string>();
-    const used = new Set<string>(users.keys());
+    const out: Compiling = { slots: [], slotsGone: [], reframed: false, pointing: this.#pointing() };
+    for (const [key, made] of await this.#made(users)) await this.#refresh(key, made, users, out);
+    const used = new Set(users.keys());
+    if (users.keys().some((key) => this.#failureOf(key) !== undefined)) {
+      used.add(DENY_ALL.key);
+      await this.#closing(users, out);
+    }
     const changed: EndpointShape[] = [];
-    for (const id of ids) {
-      const row = this.#rows.get(id);
-      const shape = this.#next(row);
-      if (row !== undefined) {
-        const waited = this.waits(id) ? (row.waited ?? 0) + 1 : 0;
-        const holder = shape === row.wanted ? undefined : row.holder;
-        if (shape !== row.shape || waited !== (row.waited ?? 0) || holder !== row.holder)
-          changed.push({ ...row, shape, waited, holder });
-      }
-      if (shape === undefined) continue;
-      used.add(shape);
-      if (shape !== row?.wanted) held.add(shape);
+    for (const { row } of infos.values()) {
+      const known = this.#rows.get(row.id);
+      const shape = this.#failureOf(known?.wanted) === undefined ? known?.wanted : DENY_ALL.key;
+      if (known !== undefined && shape !== known.shape) changed.push({ ...known, shape });
     }
     this.#put(changed);
-    await this.#options.inForce.cidrsNamed(slots.hold(held));
     for (const key of slots.unneeded(used)) {
       const slot = slots.drop(key);
       if (slot !== undefined) out.slotsGone.push(slot);
     }
-    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed, waiting: slots.hasPutOff };
+    return { slots: out.slots, slotsGone: out.slotsGone, reframed: out.reframed };
   }
 
-  /** Compiles what is dirty of what is wanted, and what has another share of its namespace's rows than before. */
-  async #compileByShare(users: Wanted, first: boolean): Promise<ReadonlyMap<string, Shared | Error>> {
-    const { slots, pace, work, mostRows } = this.#options;
-    const dirty = slots.dirtyShapes();
-    if (dirty.size === 0 && !slots.limited && !slots.hasPutOff) return new Map();
-    const { made, failed, waiting } = await compileByShare({
-      users: this.#namespaces(users),
-      kept: this.#kept(),
-      dirty,
-      needs: (key) => slots.needs(key),
-      failing: (key) => slots.failure(key) !== undefined,
-      compile: async (key, most) => {
-        if (pace.due()) await pace.breathe();
-        return slots.compile(key, most, this.#like(key, users));
-      },
-      rules: (key) => slots.rules(key),
-      // What is in force follows its peers before addresses do, or is closed to them. Who is nobody, or nobody any more, is closed at once.
-      mayWait: (key) => key !== DENY_ALL.key && slots.mayWait(key),
-      work: first ? Infinity : work,
-      mostRows,
-    });
-    slots.putOff(waiting);
-    slots.compiled(made.keys());
-    return new Map<string, Shared | Error>([...failed, ...made]);
+  /** Has a slot for those that are closed. */
+  async #closing(users: Wanted, out: Compiling): Promise<void> {
+    const { slots } = this.#options;
+    slots.need(DENY_ALL);
+    if (!slots.dirtyShapes().has(DENY_ALL.key)) return;
+    const compiled = await slots.compile(DENY_ALL.key, MOST_ROWS);
+    await this.#refresh(DENY_ALL.key, compiled instanceof Error ? compiled : { compiled, room: MOST_ROWS }, users, out);
   }
 
   /**
-   * By shape, the namespaces of its endpoints. A shape by which one of them gets other rules of the cluster's policies comes first: who edits
-   * policies of a namespace without end keeps an administrator's from nobody. Then comes that for which one of them has waited longest.
+   * Compiles the shapes that are wanted and dirty, or have more room than they had. Those of the same namespace in the order of their first
+   * endpoints, so that an agent that begins anew comes to the same.
    */
-  #namespaces(users: Wanted): ReadonlyMap<string, ReadonlySet<string>> {
-    const { infos, slots } = this.#options;
-    const turns = Array.from(users, ([key, ids]) => {
-      const rows = ids.map((id) => this.#rows.get(id));
-      const clusterwide = slots.clusterwide(key);
-      return {
-        key,
-        namespaces: new Set(ids.map((id) => infos.get(id)?.row.pod?.namespace ?? '')),
-        first: rows.some((row) => slots.clusterwide(row?.shape ?? '') !== clusterwide),
-        waited: rows.reduce((most, row) => Math.max(most, row?.waited ?? 0), 0),
-      };
-    });
-    turns.sort((a, b) => Number(b.first) - Number(a.first) || b.waited - a.waited);
-    return new Map(turns.map(({ key, namespaces }) => [key, namespaces]));
-  }
-
-  /** By the shape that they are to have: the shapes that endpoints keep until then, and the namespaces of these. */
-  #kept(): ReadonlyMap<string, Kept> {
-    const { infos, states } = this.#options;
-    const out = new Map<string, Map<string, Set<string>>>();
-    for (const { id, shape, wanted, holder, from } of this.#rows.values()) {
-      if (shape === undefined || wanted === undefined || shape === wanted || shape === DENY_ALL.key) continue;
-      if (!states.has(id) || !isSame(holder, from)) continue;
-      const kept = out.get(wanted) ?? new Map<string, Set<string>>();
-      const namespaces = kept.get(shape) ?? new Set();
-      out.set(wanted, kept.set(shape, namespaces.add(infos.get(id)?.row.pod?.namespace ?? '')));
-    }
-    return out;
-  }
-
-  async #refresh(shapes: readonly string[], users: Wanted, out: Compiling): Promise<void> {
-    const { slots, pace } = this.#options;
-    for (const key of shapes) {
-      if (pace.due()) await pace.breathe();
-      const candidates = new Set<number>();
-      for (const id of users.get(key) ?? []) {
-        const kernel = this.kernel(id);
-        if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
+  async #made(users: Wanted): Promise<ReadonlyMap<string, Refresh['made']>> {
+    const { infos, slots, pace, mostRows } = this.#options;
+    const made = new Map<string, Refresh['made']>();
+    const rows = new NamespaceRows(mostRows);
+    const dirty = slots.dirtyShapes();
+    for (const [key, [first = 0]] of users) {
+      const namespace = infos.get(first)?.row.pod?.namespace ?? '';
+      const [most, room] = [rows.limit(namespace), rows.room(namespace)];
+      const known = slots.compiledAs(key);
+      const hasRoom = known !== undefined && known.room < room && isBeyond(known.compiled);
+      let compiled: CompiledPolicy | Error | undefined = known?.compiled;
+      if (dirty.has(key) || hasRoom) compiled = await slots.compile(key, most, this.#like(key, users));
+      if (compiled instanceof Error) made.set(key, compiled);
+      else if (compiled !== undefined) {
+        const fits = rows.take(namespace, compiled === known?.compiled ? compiled : rows.named(namespace, compiled));
+        if (fits !== known?.compiled || dirty.has(key)) made.set(key, { compiled: fits, room });
       }
-      const made = out.made.get(key);
-      const like = this.#like(key, users);
-      const refreshed = await slots.refresh(key, candidates, {
-        left: this.#leaving(key, users, out.pointing),
-        ...(made === undefined ? {} : { made }),
-        ...(like === undefined ? {} : { like }),
-      });
-      out.slots.push(...refreshed.rows);
-      if (refreshed.reframed) out.reframed = true;
-      if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);
+      if (pace.due()) await pace.breathe();
     }
+    return made;
+  }
+
+  async #refresh(key: string, made: Refresh['made'], users: Wanted, out: Compiling): Promise<void> {
+    const { slots, pace } = this.#options;
+    if (pace.due()) await pace.breathe();
+    const candidates = new Set<number>();
+    for (const id of users.get(key) ?? []) {
+      const kernel = this.kernel(id);
+      if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
+    }
+    const [left, like] = [this.#leaving(key, out.pointing), this.#like(key, users)];
+    const refreshed = await slots.refresh(key, candidates, { left, made, like });
+    out.slots.push(...refreshed.rows);
+    if (refreshed.reframed) out.reframed = true;
+    if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);
   }
 
   /** What an endpoint that wants the shape has: often the same but for one policy. */
@@ -353,46 +259,19 @@ export class EndpointShapes {
     return shapeOf(groups, mode, allowLocalhost, info.namedPorts);
   }
 
-  #uncompiled(shape: string | undefined): boolean {
-    return (
-      this.#failureOf(shape) !== undefined || (shape !== undefined && this.#options.slots.awaitsFirstCompile(shape))
-    );
-  }
-
   #failureOf(shape: string | undefined): Error | undefined {
     return shape === undefined ? undefined : this.#options.slots.failure(shape);
-  }
-
-  /** The shape that the endpoint is to have, by what has compiled so far. */
-  #next(row: EndpointShape | undefined): string | undefined {
-    if (row === undefined || !this.#uncompiled(row.wanted)) return row?.wanted;
-    if (this.#options.states.has(row.id)) {
-      // Rules of whom it was are not for whom it is: others judge it by its identity already.
-      const stays = row.shape === row.wanted || isSame(row.holder, row.from);
-      return stays ? row.shape : DENY_ALL.key;
-    }
-    // What the kernel was found to enforce stays for whom it was. Without anything in force it is closed until its policy compiles.
-    return row.found !== undefined && row.found === row.from?.info.identity ? row.wanted : DENY_ALL.key;
-  }
-
-  /** Shapes that some endpoint should leave. */
-  #leavers(): Set<string> {
-    const out = new Set<string>();
-    for (const { shape, wanted } of this.#rows.values()) if (shape !== undefined && shape !== wanted) out.add(shape);
-    return out;
   }
 
   /**
    * Which endpoints leave the shape's slot. Editing it in place would show the leaving ones the new members of rules that no longer
    * are theirs.
    */
-  #leaving(key: string, users: Wanted, pointing: ReadonlyMap<number, readonly number[]>): Leaving {
+  #leaving(key: string, pointing: ReadonlyMap<number, readonly number[]>): Leaving {
     const slot = this.#options.slots.row(key)?.slot;
     if (slot === undefined) return 'none';
     const ids = pointing.get(slot) ?? [];
-    const staying = ids.filter((id) => this.#next(this.#rows.get(id)) === key).length;
-    if (!users.has(key) && staying === 0) return 'all';
-    return staying === ids.length ? 'none' : 'some';
+    return ids.every((id) => this.#rows.get(id)?.wanted === key) ? 'none' : 'some';
   }
 
   /** Endpoints by the slot that they point at. Those that are gone need nothing of it. */
@@ -420,9 +299,7 @@ export class EndpointShapes {
   }
 }
 
-/** Whether the endpoint is the same pod, with the same identity. */
-function isSame(before: ShapedFrom | undefined, now: ShapedFrom | undefined): boolean {
-  if (before === undefined || now === undefined) return false;
-  const [had, has] = [before.info, now.info];
-  return had.identity === has.identity && had.row.ifindex === has.row.ifindex && had.row.pod?.uid === has.row.pod?.uid;
+/** Whether some direction is closed, as its rules need too many rows. */
+function isBeyond({ ingress, egress }: CompiledPolicy): boolean {
+  return ingress.excess !== undefined || egress.excess !== undefined;
 }

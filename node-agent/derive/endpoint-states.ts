@@ -68,7 +68,7 @@ export class EndpointStates {
    * the new ones.
    */
   async settle(moves: Moves): Promise<{ endpoints: EndpointStateRow[]; afterGone: number[] }> {
-    const { infos, states, shapes, numbers, pace } = this.#options;
+    const { infos, states, shapes, pace } = this.#options;
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
     const concluded: ConcludedState[] = [];
@@ -79,23 +79,13 @@ export class EndpointStates {
       const row = shapes.slotOf(id);
       const { moved: affected, movedByDelete } = affects(row);
       const before = states.get(id);
-      if (shapes.stuck(id)) {
-        // What is in force stays, or less of it; without anything in force there is nothing to write, and the endpoint is not ready.
-        const epoch = row?.epoch ?? 0;
-        if (before && (affected || before.epoch !== epoch)) {
-          const state = { ...before.state, revision: numbers.revision() };
-          concluded.push({ ...before, state, epoch });
-          endpoints.push(state);
-        }
-      } else {
-        const { policies, subject } = this.#policies(info, before, selecting);
-        const state = this.#conclude(info, before, { row, policies }, affected);
-        const differs = before === undefined || !sameState(before.state, state);
-        if (differs) endpoints.push(state);
-        const epoch = row?.epoch ?? 0;
-        if (differs || before.epoch !== epoch || before.subject !== subject)
-          concluded.push({ state: differs ? state : before.state, epoch, subject });
-      }
+      const { policies, subject } = this.#policies(info, before, selecting);
+      const state = this.#conclude(info, before, { row, policies }, affected);
+      const differs = before === undefined || !sameState(before.state, state);
+      if (differs) endpoints.push(state);
+      const epoch = row?.epoch ?? 0;
+      if (differs || before.epoch !== epoch || before.subject !== subject)
+        concluded.push({ state: differs ? state : before.state, epoch, subject });
       if (movedByDelete) afterGone.push(id);
       if (pace.due()) await pace.breathe();
     }
@@ -156,8 +146,10 @@ export class EndpointStates {
     const slot = slotRow?.slot ?? 0;
     const enforced = slotRow
       ? { ingress: slotRow.compiled.ingress.enforced, egress: slotRow.compiled.egress.enforced }
-      : OPEN;
-    const reason = closed || shapes.held(id) ? shapes.lacks(id) : info.reason;
+      : shapes.open(id)
+        ? OPEN
+        : CLOSED;
+    const reason = closed ? shapes.failure(id)?.message : info.reason;
     return {
       id,
       ifindex: info.row.ifindex,
@@ -180,8 +172,6 @@ export class EndpointStates {
     shared: Map<Subject, Judging>,
   ): { readonly policies: Judging; readonly subject: Subject | undefined } {
     const { shapes, inForce } = this.#options;
-    if (before !== undefined && shapes.held(row.id))
-      return { policies: before.state.policies, subject: before.subject };
     const subject = ready && !shapes.closed(row.id) ? inForce.subject(identity) : undefined;
     if (subject === undefined) return { policies: NO_POLICIES, subject };
     const known = before?.subject === subject ? before.state.policies : shared.get(subject);

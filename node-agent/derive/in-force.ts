@@ -40,8 +40,6 @@ export interface InForceOptions {
   readonly policies: Policies;
   readonly ipcache: Pick<IpcacheDeriver, 'setRuleCidr'>;
   readonly pace: Pace;
-  /** Whether a shape that stays in force, though policies say otherwise by now, names the CIDR. */
-  readonly holdsCidr: (cidr: string) => boolean;
 }
 
 /** Which rules in force select which identities of this node's pods, and which CIDRs they name. */
@@ -64,7 +62,7 @@ export class InForce {
 
   /** Brings into force what is complete. `dirtyHashes`: PeerSets whose selectors changed. */
   async settle(dirtyHashes: Iterable<SelectorHash>): Promise<void> {
-    const { policies, pace } = this.#options;
+    const { policies, ipcache, pace } = this.#options;
     for (const { uid, after, cidrs, named } of policies.settle()) {
       for (const slice of slices(cidrs)) {
         policies.nameCidrs(uid, slice, named);
@@ -76,22 +74,14 @@ export class InForce {
     }
     for (const cidr of this.#dirtyCidrs) {
       this.#dirtyCidrs.delete(cidr);
-      await this.cidrsNamed([cidr]);
+      ipcache.setRuleCidr(cidr, policies.namesCidr(cidr));
+      if (pace.due()) await pace.breathe();
     }
     for (const hash of dirtyHashes) {
       for (const inUse of policies.inUseNaming(hash)) {
         this.#select(inUse.row.uid, inUse);
         if (pace.due()) await pace.breathe();
       }
-    }
-  }
-
-  /** Has the CIDRs numbers of their own if and only if something in force names them. */
-  async cidrsNamed(cidrs: Iterable<string>): Promise<void> {
-    const { policies, ipcache, holdsCidr, pace } = this.#options;
-    for (const cidr of cidrs) {
-      ipcache.setRuleCidr(cidr, policies.namesCidr(cidr) || holdsCidr(cidr));
-      if (pace.due()) await pace.breathe();
     }
   }
 

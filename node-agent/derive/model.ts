@@ -322,22 +322,12 @@ export class Model {
     return this.#derivers.states.values().map(({ state }) => state);
   }
 
-  /** Why the endpoint's policy could not be compiled; what the kernel holds for it is left as it is. */
+  /** Why the endpoint's policy could not be compiled: it is closed. */
   failure(endpoint: number): Error | undefined {
     return this.#derivers.shapes.failure(endpoint);
   }
 
-  /** Why the endpoint has not got what its policies say: they cannot be compiled, or wait for their turn. */
-  lacks(endpoint: number): string | undefined {
-    return this.#derivers.shapes.lacks(endpoint);
-  }
-
-  /** Whether the endpoint's policy is to be compiled by the next plan; until then the one before stays, or nothing passes. */
-  waits(endpoint: number): boolean {
-    return this.#derivers.shapes.waits(endpoint);
-  }
-
-  /** The directions in which the endpoint denies peers, as their rows do not fit into its slot. */
+  /** The directions of the endpoint that are closed, as their rules need too many rows. */
   *excesses(endpoint: number): Generator<readonly [Direction, Excess]> {
     const compiled = this.#derivers.shapes.slotOf(endpoint)?.compiled;
     for (const direction of DIRECTIONS) {

@@ -28,7 +28,6 @@ async function seen(): Promise<ReadonlyMap<Step, Seen>> {
     });
     const world = new World({
       db,
-      work: 0,
       onStep: (begun) => {
         step = begun;
       },

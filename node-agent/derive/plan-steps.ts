@@ -68,7 +68,7 @@ export interface Draft {
 export const NOTHING_CONCLUDED: Omit<Draft, 'marks' | 'policies' | 'rules' | 'first'> = {
   localLabels: new Map(),
   wanted: new Map(),
-  shapes: { slots: [], slotsGone: [], reframed: false, waiting: false },
+  shapes: { slots: [], slotsGone: [], reframed: false },
   addresses: { upserts: [], deletes: [], from: new Map(), moved: [], movedByDelete: [] },
   endpoints: { endpoints: [], afterGone: [], endpointsGone: [] },
   again: false,
@@ -95,18 +95,8 @@ const NOBODY: ReadonlySet<number> = new Set();
 export const STEPS: readonly Step[] = [
   {
     name: 'rules in force',
-    reads: [
-      'addressClaims',
-      'heldGroups',
-      'missingPolicies',
-      'namedCidrs',
-      'retainedPeerSets',
-      'rulesInForce',
-      'shapes',
-      'subjects',
-    ],
+    reads: ['addressClaims', 'missingPolicies', 'namedCidrs', 'retainedPeerSets', 'rulesInForce', 'shapes', 'subjects'],
     asBefore: {
-      heldGroups: 'what stays in force is known once shapes are compiled',
       shapes: 'a set that the cluster has dropped stays while a slot is compiled from it',
     },
     writes: [
@@ -225,7 +215,6 @@ export const STEPS: readonly Step[] = [
     name: 'identities of CIDRs',
     reads: ['addressClaims', 'cidrPeers', 'localNumbers', 'shapes'],
     asBefore: {
-      addressClaims: 'what a slot in force needs no longer is on its way out, and gone with the next plan',
       shapes: 'nothing is compiled from what the slots drop',
     },
     writes: ['cidrPeers', 'localNumbers'],
@@ -237,15 +226,12 @@ export const STEPS: readonly Step[] = [
   {
     name: 'slots',
     reads: [
-      'addressClaims',
       'addresses',
       'cidrPeers',
       'concludedStates',
       'endpointShapes',
-      'heldGroups',
       'heldIdentities',
       'localIdentities',
-      'namedCidrs',
       'peerPortNumbers',
       'peerSetViews',
       'retainedPeerSets',
@@ -258,10 +244,10 @@ export const STEPS: readonly Step[] = [
       concludedStates: 'a slot stays as it is for endpoints that leave it',
       heldIdentities: 'an identity is released once no address has it',
     },
-    writes: ['addressClaims', 'endpointShapes', 'heldGroups', 'retainedPeerSets', 'shapes', 'slotNumbers'],
+    writes: ['endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
     async run(draft, { shapes }) {
-      draft.shapes = await shapes.compile(draft.wanted, draft.first);
-      draft.again ||= draft.shapes.reframed || draft.shapes.waiting;
+      draft.shapes = await shapes.compile(draft.wanted);
+      draft.again ||= draft.shapes.reframed;
     },
   },
   {
@@ -390,7 +376,7 @@ export async function conclude(
   }
   onStep?.(undefined);
   const { addresses, shapes, endpoints, again } = draft;
-  const { slots, slotsGone, waiting } = shapes;
+  const { slots, slotsGone } = shapes;
   const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
-  return { rules: draft.rules, slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone, again, waiting };
+  return { rules: draft.rules, slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone, again };
 }

@@ -25,8 +25,6 @@ export interface Plan {
   readonly afterGone: readonly number[];
   readonly endpointsGone: readonly number[];
   readonly slotsGone: readonly number[];
-  /** Another plan has something to tidy up, or what waits for its turn. */
+  /** Another plan has something to tidy up. */
   readonly again: boolean;
-  /** Endpoints wait for their turn: the next plan goes on, whatever the kernel refuses meanwhile. */
-  readonly waiting: boolean;
 }

@@ -11,8 +11,6 @@ export interface RuleGroup {
   /** Hash of their content. */
   readonly key: string;
   readonly subject: SelectorHash;
-  /** It is of a policy of the cluster, which tenants cannot write. */
-  readonly clusterwide: boolean;
   readonly rules: readonly ResolvedRule[];
   /** Peer sets that they name. */
   readonly peerSets: ReadonlySet<SelectorHash>;
@@ -25,7 +23,7 @@ export interface RuleGroup {
 }
 
 /** Nearly always one. */
-export function groupsOf({ rules, kind }: Pick<PolicyRow, 'rules' | 'kind'>): readonly RuleGroup[] {
+export function groupsOf({ rules }: Pick<PolicyRow, 'rules'>): readonly RuleGroup[] {
   return Array.from(
     Map.groupBy(rules, ({ subject }) => subject),
     ([subject, own]) => {
@@ -33,7 +31,6 @@ export function groupsOf({ rules, kind }: Pick<PolicyRow, 'rules' | 'kind'>): re
       return {
         key: hash('sha256', JSON.stringify(own), 'base64'),
         subject,
-        clusterwide: kind === 'CiliumClusterwideNetworkPolicy',
         rules: own,
         ...namedBy(own),
         ownNames: names.ingress,

@@ -8,8 +8,6 @@ import type { RuleGroup } from './rule-groups.ts';
 export interface Shape {
   readonly key: string;
   readonly groups: readonly RuleGroup[];
-  /** Tells shapes apart that differ in rules of the cluster's policies. */
-  readonly clusterwide: string;
   readonly mode: CompileInput['mode'];
   readonly allowLocalhost: boolean;
   /** Numbers that the endpoints themselves give the port names of the ingress rules. */
@@ -20,7 +18,6 @@ export interface Shape {
 export const DENY_ALL: Shape = {
   key: 'deny-all',
   groups: [],
-  clusterwide: '',
   mode: 'always',
   allowLocalhost: false,
   ownPorts: new Map(),
@@ -57,6 +54,5 @@ export function shapeOf(
     if (number !== undefined) ownPorts.set(portNameKey(protocol, name), number);
   }
   for (const [name, number] of ownPorts) hash.update(` ${name}=${number}`);
-  const clusterwide = sorted.flatMap((group) => (group.clusterwide ? [group.key] : [])).join();
-  return { key: hash.digest('hex'), groups: sorted, clusterwide, mode, allowLocalhost, ownPorts };
+  return { key: hash.digest('hex'), groups: sorted, mode, allowLocalhost, ownPorts };
 }

@@ -97,7 +97,6 @@ export class SlotPlaces {
     const { compiled, before, leaving, outgrown } = placing;
     const now = this.#options.now();
     if (before === undefined) return (yield* this.#found(placing)) ?? (yield* this.#free(placing));
-    if (leaving === 'all') return before;
     const reframed = !sameScopes(before.row.compiled, compiled);
     if (!reframed && !outgrown && (yield* mayStay(before.row, compiled, leaving))) {
       const edit = yield* numbered(before, compiled, now, this.#classNumbers);

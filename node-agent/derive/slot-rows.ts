@@ -1,10 +1,9 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
-import { includesSorted, isLocalCidr, scopeOf } from '@weir/identity';
-import type { CompiledDirection, CompiledPolicy, Direction, Steps } from '@weir/policy';
+import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
 import { type Around, assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
-import { DIRECTIONS, passingKey, rowsKey } from './rows.ts';
+import { DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
 export interface KernelSlot {
@@ -16,7 +15,7 @@ export interface KernelSlot {
 }
 
 /** Endpoints that point at a slot and go elsewhere. */
-export type Leaving = 'none' | 'some' | 'all';
+export type Leaving = 'none' | 'some';
 
 /** A slot's row, and the numbers that its classes have. */
 export interface Numbered {
@@ -61,78 +60,6 @@ export function* numbered(
     if (error instanceof IdsExhaustedError) return undefined;
     throw error;
   }
-}
-
-/** The slot as it was, but that it denies peers of whom it would allow something else by `compiled`. It has room for that. */
-export function* withoutChanged(had: Numbered, compiled: CompiledPolicy, around: Around, now: number): Steps<Edited> {
-  const ingress = allowedOtherwise(had.row.compiled.ingress, compiled.ingress, around);
-  yield;
-  const egress = allowedOtherwise(had.row.compiled.egress, compiled.egress, around);
-  return yield* withoutPeers(had, { ingress, egress }, now);
-}
-
-/** The slot as it was, but that it denies these peers. It has room for that. */
-export function* withoutPeers(
-  { row, numbers }: Numbered,
-  peers: PerDirection<ReadonlySet<number>>,
-  now: number,
-): Steps<Edited> {
-  const ingress = yield* closedTo(row.compiled.ingress, peers.ingress);
-  const remaining: CompiledPolicy = { ingress, egress: yield* closedTo(row.compiled.egress, peers.egress) };
-  const next = yield* assignNumbers(numbers, remaining, now, row);
-  return { ...next, row: nobody(next.moved) ? row : { ...row, compiled: remaining, classes: next.classes } };
-}
-
-function* closedTo(before: CompiledDirection, peers: ReadonlySet<number>): Steps<CompiledDirection> {
-  if (!before.enforced || peers.size === 0) return before;
-  const classes: CompiledDirection['classes'][number][] = [];
-  // Nobody is in two classes: once all are found, no more are looked for.
-  let left = peers.size;
-  let steps = 0;
-  for (const one of before.classes) {
-    if (++steps % STEP === 0) yield;
-    const few = one.members.length < peers.size;
-    const has = few
-      ? one.members.some((id) => peers.has(id))
-      : left > 0 && peers.values().some((id) => includesSorted(one.members, id));
-    const members = has ? one.members.filter((id) => !peers.has(id)) : one.members;
-    left -= one.members.length - members.length;
-    if (members.length === one.members.length) classes.push(one);
-    else if (members.length > 0) classes.push({ ...one, members });
-  }
-  return { ...before, classes: [...classes, { members: [...peers].sort((a, b) => a - b), rows: [] }] };
-}
-
-function allowedOtherwise(before: CompiledDirection, after: CompiledDirection, around: Around): ReadonlySet<number> {
-  const known = allowedOf(before, around);
-  const wanted = allowedOf(after, around);
-  const ids = new Set([...known.own.keys(), ...wanted.own.keys()]);
-  for (const id of ids) if (known.of(id) === wanted.of(id)) ids.delete(id);
-  return ids;
-}
-
-/** What is allowed each identity: by its own class, and in all. */
-function allowedOf(
-  { enforced, classes, scope }: CompiledDirection,
-  around: Around,
-): {
-  readonly own: ReadonlyMap<number, string>;
-  readonly of: (identity: number) => string;
-} {
-  const own = new Map<number, string>();
-  for (const { members, rows } of classes) {
-    const allowed = passingKey(rows);
-    for (const id of members) own.set(id, allowed);
-  }
-  const scopes = {
-    unknown: passingKey(scope.unknown),
-    reserved: passingKey(scope.unknown),
-    pod: passingKey(scope.pod),
-    world: passingKey(scope.world),
-  };
-  const found = (id: number): string => own.get(id) ?? (isLocalCidr(id) ? found(around(id)) : scopes[scopeOf(id)]);
-  // An open direction allows what no key says.
-  return { own, of: (id) => (enforced ? found(id) : 'all') };
 }
 
 function nobody({ ingress, egress }: Moved): boolean {

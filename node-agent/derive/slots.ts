@@ -1,22 +1,12 @@
-import { type CompiledPolicy, isSmallChange, MOST_CHANGED, type SelectorHash, type Steps } from '@weir/policy';
+import { type CompiledPolicy, MOST_CHANGED, type SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import { type Around, type ClassNumbers, NO_NUMBERS } from './classes.ts';
-import { HeldGroups } from './held-groups.ts';
-import { limited, type Needs, NO_NEEDS, needsOf, type Shared } from './row-shares.ts';
-import { both } from './rows.ts';
 import type { Shape } from './shape.ts';
 import { type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
 import { type Placed, SlotPlaces, slotKey } from './slot-places.ts';
-import {
-  type Edited,
-  type KernelSlot,
-  type Leaving,
-  type Numbered,
-  withoutChanged,
-  withoutPeers,
-} from './slot-rows.ts';
+import type { KernelSlot, Leaving, Numbered } from './slot-rows.ts';
 import { Rows } from './working.ts';
 
 /** What a failed compile costs may be seconds. Without another input, or a slot that is free again, only time can help. Milliseconds. */
@@ -31,8 +21,6 @@ export interface SlotWorld extends ShapeCompilerOptions {
   addressed(identity: number): boolean;
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
-  /** As in `ShareOptions`. */
-  readonly mostRows?: number | undefined;
   /** As in `SlotPlacesOptions`. */
   readonly classNumbers?: number | undefined;
 }
@@ -43,6 +31,12 @@ export interface Refreshed {
   readonly left?: number;
   /** It judges unknown peers or whole scopes otherwise than before: peers gave port names other numbers. */
   readonly reframed?: boolean;
+}
+
+export interface Refresh {
+  readonly left?: Leaving;
+  readonly made: { readonly compiled: CompiledPolicy; readonly room: number } | Error;
+  readonly like?: string | undefined;
 }
 
 /** A shape in use. */
@@ -58,16 +52,12 @@ interface ShapeRow {
   /** What it was compiled to last. `row` has that, or what it had before endpoints left it. */
   readonly compiled?: CompiledPolicy;
   readonly numbers: ClassNumbers;
-  /** As it was compiled last. */
-  readonly needs: Needs;
+  /** The rows that its namespace had left for it when it was compiled. */
+  readonly room: number;
   /** Why it could not be compiled when that was last tried, and when that is tried again though no input changes. */
   readonly failure?: { readonly error: Error; readonly retryAt: number };
-  /** It stays in force at some endpoint, in place of a shape that cannot be compiled, or has not been yet. */
-  readonly held: boolean;
   /** The kernel cannot edit its slot any more. */
   readonly outgrown?: boolean;
-  /** It is to be compiled by the next plan: the last had enough to do for its namespaces. */
-  readonly putOff: boolean;
 }
 
 const NOBODY: ReadonlySet<number> = new Set();
@@ -77,7 +67,6 @@ export class Slots {
   readonly #world: SlotWorld;
   readonly #compiler: ShapeCompiler;
   readonly #shapes: Rows<string, ShapeRow>;
-  readonly #heldGroups: HeldGroups;
   readonly #places: SlotPlaces;
   /**
    * Shapes to compile, each with the identities that its peer sets have won or lost, or that give port names other numbers, and API servers'; `anything`: more than
@@ -98,16 +87,11 @@ export class Slots {
           { name: 'tellsServers', keys: ({ tellsServers }) => (tellsServers ? [''] : []) },
           { name: 'portName', keys: ({ portNames }) => portNames },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
-          { name: 'held', keys: ({ held }) => (held ? [''] : []) },
-          { name: 'heldGroup', keys: ({ held, shape }) => (held ? shape.groups.map(({ key }) => key) : []) },
-          { name: 'putOff', keys: ({ putOff }) => (putOff ? [''] : []) },
-          { name: 'limited', keys: ({ needs }) => (limited(needs, world.mostRows) ? [''] : []) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
       },
       (key) => key,
     );
-    this.#heldGroups = new HeldGroups(world.db);
     this.#places = new SlotPlaces(world);
   }
 
@@ -140,8 +124,7 @@ export class Slots {
     const hashes = new Set(groups.flatMap(({ peerSets }) => [...peerSets]));
     const portNames = new Set(groups.flatMap(({ peerNames }) => [...peerNames]));
     const tellsServers = groups.some(({ tellServers }) => tellServers);
-    const fresh = { numbers: NO_NUMBERS, needs: NO_NEEDS, held: false, putOff: false };
-    this.#shapes.set({ shape, hashes, tellsServers, portNames, ...fresh });
+    this.#shapes.set({ shape, hashes, tellsServers, portNames, numbers: NO_NUMBERS, room: 0 });
     for (const hash of hashes) this.#world.namingChanged(hash);
     this.#dirty.set(shape.key, 'anything');
   }
@@ -149,67 +132,6 @@ export class Slots {
   /** Shapes that are not among those in use. */
   unneeded(used: ReadonlySet<string>): string[] {
     return Array.from(this.#shapes.values(), ({ shape }) => shape.key).filter((key) => !used.has(key));
-  }
-
-  /** These shapes, and no others, stay in force in place of others. Returns the CIDRs of those of which that is new, or no longer so. */
-  hold(shapes: ReadonlySet<string>): ReadonlySet<string> {
-    const groups = this.#mark('held', shapes).flatMap(({ shape }) => shape.groups);
-    const held = (key: string): boolean => {
-      const [user] = this.#shapes.list('heldGroup', key);
-      return user !== undefined;
-    };
-    return this.#heldGroups.settle(new Map(groups.map((group) => [group.key, group])).values(), held);
-  }
-
-  /** These shapes, and no others, wait for the next plan. */
-  putOff(shapes: ReadonlySet<string>): void {
-    this.#mark('putOff', shapes);
-  }
-
-  /** Whether some shape is left to the next plan: to be compiled, or to get another share. */
-  get hasPutOff(): boolean {
-    const [some] = this.#shapes.list('putOff', '');
-    return some !== undefined;
-  }
-
-  /** Whether the shape is left to the next plan, and has not been compiled yet. */
-  awaitsFirstCompile(key: string): boolean {
-    const row = this.#shapes.get(key);
-    return row?.putOff === true && row.row === undefined;
-  }
-
-  /** Whether the shape is to be compiled by the next plan, be it for the first time. */
-  awaitsCompile(key: string): boolean {
-    return this.#dirty.has(key) && this.#shapes.get(key)?.putOff === true;
-  }
-
-  /**
-   * Whether a plan may leave the shape to the next: nothing of it is in force, or compiling it is much work and it is known to whom its slot must be
-   * closed until then.
-   */
-  mayWait(key: string): boolean {
-    const entry = this.#shapes.get(key);
-    if (entry?.row === undefined) return true;
-    const changed = this.#dirty.get(key) ?? NOBODY;
-    const { compiled, failure } = entry;
-    if (compiled === undefined || failure !== undefined || changed === 'anything') return false;
-    return !isSmallChange(compiled, changed);
-  }
-
-  #mark(as: 'held' | 'putOff', shapes: ReadonlySet<string>): ShapeRow[] {
-    const marked = new Set(Array.from(this.#shapes.list(as, ''), ({ shape }) => shape.key));
-    const changed: ShapeRow[] = [];
-    for (const key of shapes.symmetricDifference(marked)) {
-      const row = this.#shapes.get(key);
-      if (row !== undefined) changed.push({ ...row, [as]: !row[as] });
-    }
-    for (const row of changed) this.#shapes.set(row);
-    return changed;
-  }
-
-  /** Whether a shape that stays in force in place of another names the CIDR. */
-  holdsCidr(cidr: string): boolean {
-    return this.#heldGroups.names(cidr);
   }
 
   /** Forgets a shape; returns its slot number. */
@@ -261,27 +183,6 @@ export class Slots {
     return this.#shapes.get(shape)?.row;
   }
 
-  /** `clusterwide` of the shape. */
-  clusterwide(shape: string): string {
-    return this.#shapes.get(shape)?.shape.clusterwide ?? '';
-  }
-
-  /** How many rules the shape has. */
-  rules(shape: string): number {
-    return this.#shapes.get(shape)?.shape.groups.reduce((sum, { rules }) => sum + rules.length, 0) ?? 0;
-  }
-
-  /** Rows that the shape needs, as it was compiled last. */
-  needs(shape: string): Needs {
-    return this.#shapes.get(shape)?.needs ?? NO_NEEDS;
-  }
-
-  /** Whether some shape has fewer rows than it needs, as others of its namespace need theirs. */
-  get limited(): boolean {
-    const [some] = this.#shapes.list('limited', '');
-    return some !== undefined;
-  }
-
   /** When a shape that could not be compiled is to be tried again; Infinity: not before an input changes. */
   retryAt(): number {
     let at = Infinity;
@@ -303,6 +204,12 @@ export class Slots {
     return due;
   }
 
+  /** What the shape was compiled to last, as it fits its namespace; undefined: nothing, or it could not be compiled. */
+  compiledAs(key: string): { readonly compiled: CompiledPolicy; readonly room: number } | undefined {
+    const { compiled, room = 0, failure } = this.#shapes.get(key) ?? {};
+    return compiled === undefined || failure !== undefined ? undefined : { compiled, room };
+  }
+
   /**
    * Compiles the shape with at most so many rows a direction, or returns why that fails. `like`: a shape that may differ from it little, and has
    * been compiled. Makes breaks, as `refresh` does.
@@ -318,57 +225,33 @@ export class Slots {
   }
 
   /**
-   * Puts one shape into its slot. `made`: what it was compiled to, or why it was not; without, it is compiled with the room that it had. `candidates`: kernel slots that
-   * endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it was. When it
-   * cannot be compiled, the shape keeps the row that it had; when there is no slot for it, that row without peers of whom it should allow something
-   * else; and when it is left to the next plan, that row without peers that have changed. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing that was
-   * concluded may change, meanwhile.
+   * Puts one shape into its slot. `made`: what it was compiled to with that room, or why it was not. `candidates`: kernel
+   * slots that endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it
+   * was. A shape that cannot be compiled, or gets no slot, has none. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing
+   * that was concluded may change, meanwhile.
    */
-  async refresh(
-    key: string,
-    candidates: Iterable<number>,
-    {
-      left = 'none',
-      made,
-      like,
-    }: { readonly left?: Leaving; readonly made?: Shared | Error; readonly like?: string } = {},
-  ): Promise<Refreshed> {
-    const { pace } = this.#world;
-    const changed = this.#dirty.get(key);
-    const entry = this.#shapes.get(key);
-    if (entry?.row !== undefined && entry.putOff && made === undefined && changed instanceof Set) {
-      const { row, numbers } = entry;
-      const peers = both(() => changed);
-      return this.#keep(entry, row, withoutPeers({ row, numbers }, peers, this.#world.now()));
-    }
+  async refresh(key: string, candidates: Iterable<number>, { left = 'none', made, like }: Refresh): Promise<Refreshed> {
     this.#dirty.delete(key);
+    const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
-    let compiled: CompiledPolicy | undefined;
+    if (made instanceof Error) return this.#fail(entry, made);
+    const { compiled, room } = made;
+    const placing = {
+      ...{ shape: key, compiled, before: this.#numbered(entry), candidates, leaving: left },
+      ...{ outgrown: entry.outgrown === true, like: this.#numbered(this.#shapes.get(like ?? '')) },
+    };
     try {
-      if (made instanceof Error) throw made;
-      const { most } = made?.needs ?? entry.needs;
-      compiled = made?.compiled ?? (await this.#compile(entry, most, changed));
-      const needs = made?.needs ?? needsOf(compiled, most);
-      const outgrown = entry.outgrown === true;
-      const similar = this.#numbered(this.#shapes.get(like ?? ''));
-      const placing = {
-        shape: key,
-        compiled,
-        before: this.#numbered(entry),
-        candidates,
-        leaving: left,
-        outgrown,
-        like: similar,
-      };
-      return this.#placed({ ...entry, needs, compiled }, await pace.run(this.#places.place(placing)));
+      return this.#placed({ ...entry, room, compiled }, await this.#world.pace.run(this.#places.place(placing)));
     } catch (error) {
-      const failing = { ...entry, failure: { error: asError(error), retryAt: this.#world.now() + RETRY_MS } };
-      this.#shapes.set(failing);
-      if (compiled === undefined || entry.row === undefined) return { rows: [] };
-      const { row, numbers } = entry;
-      const { around, now } = this.#world;
-      return this.#keep(failing, row, withoutChanged({ row, numbers }, compiled, around, now()));
+      return this.#fail(entry, asError(error));
     }
+  }
+
+  /** The shape loses its slot: its endpoints are closed. */
+  #fail({ row, compiled: _, ...entry }: ShapeRow, error: Error): Refreshed {
+    const failure = { error, retryAt: this.#world.now() + RETRY_MS };
+    this.#shapes.set({ ...entry, numbers: NO_NUMBERS, failure });
+    return row === undefined ? { rows: [] } : { rows: [], left: row.slot };
   }
 
   /** The shape has compiled. */
@@ -381,15 +264,6 @@ export class Slots {
 
   #numbered(entry: ShapeRow | undefined): Numbered | undefined {
     return entry?.row && { row: entry.row, numbers: entry.numbers };
-  }
-
-  /** The shape goes on with less, as its slot cannot become what it is to be, or waits for that. */
-  async #keep(entry: ShapeRow, row: SlotRow, less: Steps<Edited>): Promise<Refreshed> {
-    const { pace } = this.#world;
-    const kept = await pace.run(less);
-    const after = await pace.run(this.#places.edited(row, kept));
-    this.#shapes.set({ ...entry, row: after, numbers: kept.numbers });
-    return { rows: after === row ? [] : [after] };
   }
 
   /** `changed`: identities that its peer sets have won or lost since it was compiled, and API servers', if nothing else has changed. */

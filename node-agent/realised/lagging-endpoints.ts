@@ -7,7 +7,7 @@ import { type Acknowledgements, refusedAddresses, refusedSlots } from './sources
 /** Endpoints that the kernel does not have as they are wanted, or whose policies are not compiled. */
 export function laggingEndpoints(model: Model, { sync, writer, endpoints }: Acknowledgements): Set<number> {
   const lagging = new Set<number>();
-  for (const id of model.endpoints()) if (model.failure(id) !== undefined || model.waits(id)) lagging.add(id);
+  for (const id of model.endpoints()) if (model.failure(id) !== undefined) lagging.add(id);
   const slots = refusedSlots(writer);
   const addresses = new Set(refusedAddresses(writer).map(({ row }) => row.prefix));
   if (sync.broken === undefined && writer.endpoints.failing().length + slots.size + addresses.size === 0)

@@ -3,7 +3,7 @@ import type { Direction, ResolvedRule } from '@weir/policy';
 import type { CoreOptions } from '../core.ts';
 import type { InUse, Missing, Model } from '../derive/index.ts';
 import { mostRules } from './failure-text.ts';
-import { type Fault, type Generations, generationsOf, leftOver } from './policy-failures.ts';
+import { type Fault, type Generations, generationsOf } from './policy-failures.ts';
 
 /**
  * How long a policy may wait for its PeerSets before that is a failure: they are other objects and come a moment later. Until then all of
@@ -44,12 +44,8 @@ function* uncompiled(model: Model): Generator<Fault> {
   for (const id of model.endpoints()) {
     const error = model.failure(id);
     if (error === undefined) continue;
-    const state = model.state(id);
-    const stays = state?.state === 'not-ready' ? 'nothing passes until then' : 'the policy before stays enforced';
-    const fault = { reason: 'CompileFailed', message: `endpoint ${id}: ${error.message}; ${stays}` };
-    const wanted = model.policiesOf(id);
-    yield { ...fault, of: wanted };
-    if (state !== undefined) yield { ...fault, of: leftOver(wanted, state.policies) };
+    const message = `endpoint ${id}: ${error.message}; nothing passes until then`;
+    yield { of: model.policiesOf(id), reason: 'CompileFailed', message };
   }
 }
 

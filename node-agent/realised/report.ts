@@ -8,7 +8,6 @@ import { lasts, modelFaults } from './model-faults.ts';
 import { failureKey, failuresOf, type Generations, lacking, type PolicyFailure } from './policy-failures.ts';
 import { type Acknowledgements, type RealisedSources, refusedEndpoints } from './sources.ts';
 import { UnconnectedFaults } from './unconnected-faults.ts';
-import { WaitingFaults } from './waiting-faults.ts';
 
 const NONE: Generations = {};
 const NO_COUNTS: Realised['counts'] = { endpoints: 0, policies: 0 };
@@ -47,7 +46,6 @@ export class RealisedReport {
   readonly #failures: Table<PolicyFailure>;
   readonly #reached: Table<Reached>;
   readonly #unconnected: UnconnectedFaults;
-  readonly #waits: WaitingFaults;
 
   constructor(options: RealisedOptions) {
     const { db } = options;
@@ -55,7 +53,6 @@ export class RealisedReport {
     this.#failures = db.table<PolicyFailure>({ name: 'policyFailures', key: failureKey });
     this.#reached = db.table<Reached>({ name: 'reached', key: (row) => row.what });
     this.#unconnected = new UnconnectedFaults(options);
-    this.#waits = new WaitingFaults(options);
   }
 
   read(): Realised {
@@ -102,7 +99,6 @@ export class RealisedReport {
       ...modelFaults(model, { policyMode, at }),
       ...kernelFaults(model, sources),
       ...this.#unconnected.settle(),
-      ...this.#waits.settle(sources),
     ]);
     const lagging = laggingEndpoints(model, sources);
     const { policies, policyVersions, laggingEndpoints: laggards } = tables;
@@ -162,13 +158,10 @@ export class RealisedReport {
     for (const { id, policies } of model.states()) {
       // No packet can come from or go to an interface that is gone.
       if (failing.get(id) instanceof InterfaceGoneError) continue;
-      // Until its policies are compiled, its state is of those before.
-      const wanted = model.waits(id) || model.failure(id) !== undefined ? model.policiesOf(id) : policies;
+      // One that is closed for want of a compiled policy has none.
+      const wanted = model.failure(id) === undefined ? policies : model.policiesOf(id);
       yield { wanted, held: endpoints.held(id)?.policies ?? NONE };
     }
-    // One that was found enforced has no state before its policies have compiled for the first time.
-    for (const id of model.endpoints())
-      if (model.state(id) === undefined && model.waits(id)) yield { wanted: model.policiesOf(id), held: NONE };
   }
 }
 

@@ -74,17 +74,6 @@ describe('foldStatus', () => {
     expect(conditions(both)).toMatchObject({ Programmed: 'False NodeFailed' });
   });
 
-  it('pods that wait for their turn are progress with its reason, unless something fails too', () => {
-    const of = (...reasons: string[]): Reported => ({ ...quiet, failures: reasons.map((reason) => failure(reason)) });
-    const waiting = foldStatus(input({ reported: (node) => (node === 'n2' ? of('CompilePending') : quiet) }));
-    expect(conditions(waiting)).toMatchObject({ Programmed: 'False Progressing', Ready: 'False Progressing' });
-    expect(waiting.conditions[2]?.message).toBe('n2: CompilePending: why');
-    const both = foldStatus(input({ reported: () => of('CompilePending', 'KernelRefused') }));
-    expect(both.conditions[2]).toMatchObject({ reason: 'NodeFailed', message: 'n1: KernelRefused: why (and 3 more)' });
-    const unconnected = foldStatus(input({ reported: () => of('CompilePending', 'PodNotConnected') }));
-    expect(unconnected.conditions[2]).toMatchObject({ reason: 'PodNotConnected' });
-  });
-
   it('valid with warnings: each text once, with its places', () => {
     const warning = (path: string, message: string) => ({ code: 'Warning' as const, path, message });
     const problems = [warning('spec.a', 'this'), warning('spec.b', 'that'), warning('spec.c', 'this')];

@@ -14,8 +14,6 @@ export const WARNING = 'Warning: ';
 const LONGEST_REASON = 128;
 /** A node's reason that is nothing the node can mend: pods there were connected by another plugin, or lost their interface. */
 export const NOT_CONNECTED = 'PodNotConnected';
-/** A node's reason that is no failure: its pods wait for this generation, which comes by itself. */
-const COMPILE_PENDING = 'CompilePending';
 
 export interface StatusInput {
   readonly generation: number;
@@ -209,14 +207,13 @@ function progress(
     return { status: 'False', reason: refused, message };
   }
   const down = input.down.length === 0 ? '' : ` Down, and not waited for: ${some(input.down)}.`;
-  const real = failures.filter(({ reason }) => reason !== COMPILE_PENDING);
-  const first = real[0] ?? failures[0];
+  const [first] = failures;
   if (first !== undefined) {
     const others = failures.length === 1 ? '' : ` (and ${failures.length - 1} more)`;
-    const unconnected = real.every(({ reason }) => reason === NOT_CONNECTED) ? NOT_CONNECTED : 'NodeFailed';
+    const unconnected = failures.every(({ reason }) => reason === NOT_CONNECTED) ? NOT_CONNECTED : 'NodeFailed';
     return {
       status: 'False',
-      reason: real.length === 0 ? 'Progressing' : unconnected,
+      reason: unconnected,
       message: `${first.node}: ${first.reason}: ${first.message}${others}`,
     };
   }

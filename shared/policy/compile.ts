@@ -121,7 +121,6 @@ class Classes {
 
   *add(ids: readonly number[]): Steps<void> {
     const { identities, hitsOf, painter, budget, scopes, fallback, exempt } = this.#options;
-    budget.takeSteps(ids.length);
     let steps = 0;
     for (const id of ids) {
       if (budget.spent) return;

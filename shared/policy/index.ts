@@ -19,7 +19,7 @@ export { portNamesOf } from './port-names.ts';
 export * from './recompile.ts';
 export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';
-export { MOST_ROWS, rowsIn, workOf } from './row-budget.ts';
+export { MOST_ROWS, rowsIn } from './row-budget.ts';
 export * from './rule-changes.ts';
 export { selectsService, serviceView } from './services.ts';
 export * from './types.ts';

@@ -10,15 +10,10 @@ export const MOST_ROWS = 65_000;
 /** How often rules and what tells peers apart (sets and CIDRs that hold them) may meet: some ten nanoseconds each. */
 const MOST_LOOKS = 1_000_000;
 
-const STEPS_A_ROW = 16;
-/** Members of classes, each of which is an element of the kernel's map, that take the time of a row. */
-const MEMBERS_A_ROW = 2;
-
 /** What compiling a direction took of its budget. It is no part of what the direction says. */
 interface Price {
   readonly rows: number;
   readonly looks: number;
-  readonly steps: number;
 }
 const PRICES = new WeakMap<CompiledDirection, Price>();
 
@@ -39,16 +34,6 @@ export function rowsIn(direction: CompiledDirection): number {
   return count;
 }
 
-/**
- * What it takes to compile the direction and to write it into the kernel, in rows: those that there are, members of classes, and peers, members and
- * identities that were looked at; of the latter so many take the time of one.
- */
-export function workOf(direction: CompiledDirection): number {
-  const { looks = 0, steps = 0 } = PRICES.get(direction) ?? {};
-  const members = direction.classes.reduce((sum, one) => sum + one.members.length, 0);
-  return rowsIn(direction) + Math.floor(members / MEMBERS_A_ROW + (looks + steps) / STEPS_A_ROW);
-}
-
 export class RowBudget {
   readonly #direction: Direction;
   readonly #rules: readonly ResolvedRule[];
@@ -56,7 +41,6 @@ export class RowBudget {
   #rows = 0;
   #full = false;
   #looks = 0;
-  #steps = 0;
 
   constructor(direction: Direction, rules: readonly ResolvedRule[], most: number) {
     this.#direction = direction;
@@ -84,11 +68,6 @@ export class RowBudget {
     this.#looks += count;
   }
 
-  /** Counts what was looked at and has no limit here: members of peer sets, and identities. */
-  takeSteps(count: number): void {
-    this.#steps += count;
-  }
-
   /** Counts what the direction took when it was compiled; returns whether that is known, and room is left. */
   resume(compiled: CompiledDirection): boolean {
     const price = PRICES.get(compiled);
@@ -105,7 +84,7 @@ export class RowBudget {
 
   /** Keeps in mind what the direction took. */
   paysFor(compiled: CompiledDirection): void {
-    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks, steps: this.#steps });
+    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks });
   }
 
   /** Why the direction is closed; undefined: it fits. */

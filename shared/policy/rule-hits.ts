@@ -91,7 +91,6 @@ export class RuleHits {
         }
       }
     }
-    this.#budget.takeSteps(steps);
   }
 
   /** Every identity that may differ from its scope, ascending. */

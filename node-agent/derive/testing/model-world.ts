@@ -43,7 +43,6 @@ export interface WorldOptions {
   readonly keepsSlots?: boolean;
   readonly nodeName?: string;
   readonly db?: StateDB;
-  readonly work?: ModelOptions['work'];
   readonly mostRows?: ModelOptions['mostRows'];
   readonly classNumbers?: ModelOptions['classNumbers'];
   readonly onStep?: ModelOptions['onStep'];
@@ -67,7 +66,7 @@ export class World {
   #before: readonly EndpointStateRow[] = [];
 
   constructor(options: WorldOptions = {}) {
-    const { policyMode = 'default', eager = false, nodeName = 'self', work, mostRows, classNumbers, onStep } = options;
+    const { policyMode = 'default', eager = false, nodeName = 'self', mostRows, classNumbers, onStep } = options;
     this.#keepsSlots = options.keepsSlots === true;
     this.db = options.db ?? createStateDB({ freeze: true });
     this.tables = createTables(this.db);
@@ -76,7 +75,6 @@ export class World {
       db: this.db,
       tables: this.tables,
       core: { nodeName, clusterName: 'default', policyMode, allowLocalhost: true },
-      ...(work === undefined ? {} : { work }),
       ...(mostRows === undefined ? {} : { mostRows }),
       ...(classNumbers === undefined ? {} : { classNumbers }),
       ...(onStep === undefined ? {} : { onStep }),
