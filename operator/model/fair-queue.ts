@@ -44,9 +44,9 @@ export class FairQueue<T extends Queued> {
     this.#turns.join(txn, item.owner);
   }
 
-  /** Queues an item that was taken and is not done: it is its owner's next. One that was put meanwhile stays instead. */
+  /** Queues an item that was taken and is not done, behind the owner's others. One that was put meanwhile stays instead. */
   putBack(txn: WriteTxn, item: T): void {
-    if (!this.has(txn, item.key)) txn.insert(this.#waiting, { item, since: 0 });
+    if (!this.has(txn, item.key)) this.put(txn, item);
   }
 
   remove(txn: WriteTxn, key: string): void {

@@ -206,6 +206,17 @@ describe('a policy whose selectors take long to evaluate', () => {
     expect(sizes.filter((size) => size === 4)).toHaveLength(51);
   });
 
+  it('is waited for by no other policy, not even of its namespace', async () => {
+    const before = (): number => world.of('selectors').rows;
+    world.put(wide('tenant/wide', 200));
+    while (before() < 200) await new Promise((resolve) => setImmediate(resolve));
+    world.put(policy('tenant/p', 'web'));
+    const { tables, db } = world;
+    await db.waitFor(query.get(tables.resolved, 'cnp-tenant.p'), (rows) => rows.length > 0);
+    using snapshot = db.read();
+    expect(snapshot.has(tables.resolved, 'cnp-tenant.wide')).toBe(false);
+  });
+
   it('is written once all of its sets are, and its earlier generation stays until then', async () => {
     const generation = (): number | undefined => {
       using snapshot = world.db.read();
