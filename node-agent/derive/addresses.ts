@@ -1,4 +1,4 @@
-import { isLocalCidr } from '@weir/identity';
+import { CLUSTER_FIRST, isLocalCidr } from '@weir/identity';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
@@ -82,7 +82,9 @@ export class Addresses {
 
   /**
    * Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on.
-   * @param rules rules are known: else CIDRs that nothing explains stay, as rules in force may name them
+   * @param rules rules are known. Else those stay in force that were found, and they know only the identities that addresses had: an address
+   *   keeps the identity that it was found with, or has a reserved one, or is unknown; any other would escape their denies. CIDRs that nothing
+   *   explains stay, as those rules may name them.
    */
   async settle(wait: ReadonlySet<number>, rules: boolean): Promise<AddressChanges> {
     const { ipcache, pace } = this.#options;
@@ -93,8 +95,11 @@ export class Addresses {
     const from = new Map<string, number>();
     for (const prefix of ipcache.dirty) {
       if (pace.due()) await pace.breathe();
-      const row = ipcache.row(prefix);
+      const said = ipcache.row(prefix);
       const there = this.#rows.get(prefix);
+      const known = rules || said === undefined || said.identity < CLUSTER_FIRST || said.identity === there?.identity;
+      const row = known ? said : { ...said, identity: 0 };
+      if (!known) waiting.push(prefix);
       if (row === undefined) {
         if (there !== undefined && !rules && isLocalCidr(there.identity)) waiting.push(prefix);
         else if (there !== undefined) gone.push(there);

@@ -95,8 +95,8 @@ export class EndpointStates {
 
   /**
    * While rules are not known: closes endpoints that were found and are not who they were. The rules that were found go by identity, so that
-   * they are right for all others, whoever has which address by now: the operator gives a number to other labels only once all others of
-   * its range have been given out (`unusedIdentity`). An identity that they do not name has none of their rights.
+   * they are right for all others: the operator gives a number to other labels only once all others of its range have been given out
+   * (`unusedIdentity`), and addresses get no identity that those rules do not know (`Addresses.settle`).
    */
   close(): EndpointStateRow[] {
     const { infos, states, shapes, numbers } = this.#options;

@@ -65,12 +65,12 @@ describe('addresses that were found', () => {
   });
 
   it.each([
-    ['another pod', 257, 256, () => world.remote('r', '10.9.9.1', 256)],
+    ['another pod', 257, 0, () => world.remote('r', '10.9.9.1', 256)],
     ['nobody any more', 257, undefined, () => undefined],
     ['no endpoint of this node any more', OWN, undefined, () => undefined],
     ['no node any more', 6, undefined, () => undefined],
     ['a node', 257, 6, () => node('n2', ['10.9.9.1'])],
-    ['a pod, where a rule named the address', CIDR, 257, () => world.remote('r', '10.9.9.1', 257)],
+    ['a pod, where a rule named the address', CIDR, 0, () => world.remote('r', '10.9.9.1', 257)],
     ['a pod of unknown labels', 257, 0, () => world.remote('r', '10.9.9.1', 999)],
     [
       'two pods',
@@ -81,7 +81,7 @@ describe('addresses that were found', () => {
         world.remote('s', '10.9.9.1', 256);
       },
     ],
-  ])('become those of %s', async (_, before, after, now) => {
+  ])('that are of %s get no identity that the rules in force may not know', async (_, before, after, now) => {
     now();
     found({ '10.9.9.1/32': before });
     expect(await moved()).toEqual({ '10.9.9.1/32': after });
@@ -93,7 +93,9 @@ describe('addresses that were found', () => {
     found({ '10.9.9.1/32': 257 });
     expect(await moved()).toEqual({});
     world.remote('r', '10.9.9.7', 257);
-    expect(await moved()).toEqual({ '10.9.9.1/32': undefined, '10.9.9.7/32': 257 });
+    expect(await moved()).toEqual({ '10.9.9.1/32': undefined, '10.9.9.7/32': 0 });
+    await world.plan();
+    expect(world.ipcache.get('10.9.9.7/32')?.identity).toBe(257);
   });
 
   it('pods of a node that joined are not outside of the cluster', async () => {
