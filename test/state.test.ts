@@ -26,7 +26,7 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/cni/service.ts #queues': 'in flight',
   'node-agent/datapath/part-programs.ts #hooks': 'handles',
   'node-agent/datapath/part-programs.ts #objects': 'handles',
-  'node-agent/datapath/slot-store.ts #held': 'handles',
+  'node-agent/datapath/slot-store.ts #open': 'handles',
   'node-agent/datapath/sync-loop.ts #bodies': 'in flight',
   'node-agent/derive/addresses.ts #pairs': 'in flight',
   'node-agent/derive/cidr-peers.ts #left': 'marks',
