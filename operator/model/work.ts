@@ -1,6 +1,6 @@
 /**
  * What the model has to do: each piece in the turns of the namespace that causes it. A namespace has several lines, so that its pods do not
- * wait for its policies, nor policies for the evaluation of another's selectors.
+ * wait for policies and sets, which anybody may have many of, nor policies for the evaluation of another's selectors.
  */
 import type { FairQueue, Queued } from './fair-queue.ts';
 
@@ -42,7 +42,7 @@ const LINES: Readonly<Record<Kind, string>> = {
   namespace: 'pods',
   pod: 'pods',
   waiting: 'pods',
-  identity: 'pods',
+  identity: 'identities',
   status: 'statuses',
 };
 
