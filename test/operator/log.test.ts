@@ -87,7 +87,7 @@ it('a request for the lease that fails while there is time for another is told t
     ...{ leaseDurationMs: 3_600_000, renewDeadlineMs: 3_000_000, retryPeriodMs: 20 },
   });
   await eventually(async () => expect(operator.leading).toBe(true));
-  api.faults.fail(503, { userAgent: 'weir-operator', resource: 'leases' }, 3);
+  api.faults.fail(503, { userAgent: 'weir-operator', resource: 'leases', verb: 'update' }, 3);
   const failed = () => lines.filter(({ msg }) => msg === 'leader election failed to reach the lease');
   await eventually(async () => expect(failed()).toHaveLength(3));
   expect(new Set(failed().map(({ level }) => level))).toEqual(new Set([20]));
