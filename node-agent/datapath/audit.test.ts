@@ -4,10 +4,10 @@ import { createStateDB } from '@weir/statedb';
 import { createTables } from '../create-tables.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { recordingLogger } from '../testing/fake-core.ts';
+import { EVERY } from './afterwards.ts';
 import { Audit, type AuditOptions } from './audit.ts';
 import type { ContentAudit, Difference } from './content-audit.ts';
 import type { LinkLook } from './links.ts';
-import { EVERY } from './plan-writer.ts';
 
 const NOTHING: ContentAudit = {
   nearest: async () => [],

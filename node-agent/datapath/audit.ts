@@ -6,6 +6,7 @@ import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
+import { EVERY } from './afterwards.ts';
 import type { Clock } from './clock.ts';
 import type { ContentAudit } from './content-audit.ts';
 import {
@@ -25,7 +26,7 @@ import type { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
 import { Mender } from './mender.ts';
 import type { PinnedDatapath } from './pins.ts';
-import { EVERY, type PlanWriter } from './plan-writer.ts';
+import type { PlanWriter } from './plan-writer.ts';
 
 /** For how long the last repair is the first thing that is said, in milliseconds. */
 const RECENT_MS = 600_000;

@@ -1,13 +1,15 @@
 import { isLocalCidr } from '@weir/identity';
-import { keys, type StateDB, type Table } from '@weir/statedb';
+import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { contentOf, Pace, type Plan } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { addressOrder } from './address-order.ts';
+import { Afterwards, EVERY } from './afterwards.ts';
 import type { Clock } from './clock.ts';
 import type { EndpointStore } from './endpoint-store.ts';
+import { FlowPurge } from './flow-purge.ts';
 import { heldAddresses } from './held-addresses.ts';
 import { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
@@ -15,8 +17,6 @@ import type { Numbers, Planner } from './planner.ts';
 import { RefusedCidrs } from './refused-cidrs.ts';
 
 const STEP = 1000;
-/** In the place of an endpoint's id, which none has: all of them. */
-export const EVERY = 0;
 
 export interface PlanWriterOptions {
   readonly db: StateDB;
@@ -30,14 +30,6 @@ export interface PlanWriterOptions {
   /** The kernel holds all that is wanted, for the first time. */
   readonly onAdopted: () => void;
   readonly log: Logger;
-}
-
-/** What is still to be done for an endpoint once the rest of a plan is in the kernel, be it rounds later. Key: both. */
-interface Afterwards {
-  /** `bump`: a new revision. `purge`: its flows are to be deleted, as it is gone itself. */
-  readonly what: 'bump' | 'purge';
-  /** Or EVERY. */
-  readonly endpoint: number;
 }
 
 /**
@@ -64,11 +56,8 @@ export class PlanWriter {
   #holds = false;
   /** Something that others edited is being put back. */
   #repairing = false;
-  /** Flows of endpoints that are gone are being deleted. */
-  #purging: Promise<void> | undefined;
-  /** What the last deletion of flows failed with. */
-  #purgeFailure: unknown;
-  readonly #afterwards: Table<Afterwards>;
+  readonly #afterwards: Afterwards;
+  readonly #flows: FlowPurge;
   readonly #refusedCidrs: RefusedCidrs;
 
   constructor(options: PlanWriterOptions) {
@@ -77,7 +66,8 @@ export class PlanWriter {
     this.#options = options;
     this.#pace = new Pace(clock.now, clock.breathe);
     this.#moved = clock.now();
-    this.#afterwards = db.table<Afterwards>({ name: 'afterwards', key: afterwardsKey });
+    this.#afterwards = new Afterwards(db);
+    this.#flows = new FlowPurge(this.#afterwards, kernel.conntrack, () => this.#endMark());
     this.#refusedCidrs = new RefusedCidrs({
       db,
       tables,
@@ -101,13 +91,12 @@ export class PlanWriter {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.rows.stop(), this.#purging]);
+    await Promise.all([this.rows.stop(), this.#flows.idle()]);
   }
 
   /** Whether something of the last plan is still to be done. */
   get unfinished(): boolean {
-    using snapshot = this.#options.db.read();
-    return this.rows.failing > 0 || snapshot.count(this.#afterwards) > 0;
+    return this.rows.failing > 0 || this.#afterwards.size > 0;
   }
 
   /** Whether addresses of the last plan were kept, as rules that the kernel could not replace name them: the next plan lets them go again. */
@@ -124,7 +113,7 @@ export class PlanWriter {
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     this.#carrying = true;
     this.#holds = false;
-    this.#failedPurge();
+    this.#flows.throwFailure();
     if (changesAnything(plan)) this.#options.kernel.mark.begin();
     this.#concluded ||= plan.rules;
     if (plan.rules && !this.#carried) this.#judgeEditedAnew();
@@ -135,7 +124,7 @@ export class PlanWriter {
     this.#carried ||= plan.rules;
     this.#carrying = false;
     this.#endMark();
-    this.#startPurge(signal);
+    this.#flows.start(signal);
   }
 
   /** Elements that somebody has edited since they were found are written over by the first plan: flows that they let through are not to stay. */
@@ -143,7 +132,7 @@ export class PlanWriter {
     const { endpoints } = this.#options.kernel;
     const edited = endpoints.editedFound();
     for (const id of edited) endpoints.doubt(id);
-    this.#later('bump', edited);
+    this.#afterwards.add('bump', edited);
   }
 
   /** Nothing is under way any more, if that is so. */
@@ -163,7 +152,7 @@ export class PlanWriter {
   /** It is as it was. The endpoints' flows that were allowed meanwhile are to be judged again: they get new revisions. */
   async endRepair(endpoints: Iterable<number>): Promise<void> {
     this.#repairing = false;
-    this.#later('bump', endpoints);
+    this.#afterwards.add('bump', endpoints);
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
     if (await this.#bump()) await this.endpoints.reconcile();
@@ -203,15 +192,15 @@ export class PlanWriter {
     // A packet that has read a word of before the last plan must not meet addresses of after this one.
     if (first.some(({ prefix }) => plan.moved.has(prefix))) await this.#quiesceMoved();
     await this.#writeAddresses(first);
-    await this.#awaitPurge(plan.endpoints, signal);
+    await this.#flows.before(plan.endpoints, signal);
     await this.#writeStates(plan.endpoints);
     // What was found is judged by it again wherever addresses have changed.
-    if (!plan.rules && plan.moved.size > 0) this.#later('bump', [EVERY]);
+    if (!plan.rules && plan.moved.size > 0) this.#afterwards.add('bump', [EVERY]);
     await this.#bump();
     await this.endpoints.reconcile();
     if (last.length > 0) {
       // What is judged until then by the new rules and the old identities is to be judged again.
-      this.#later(
+      this.#afterwards.add(
         'bump',
         states.map(({ id }) => id),
       );
@@ -287,7 +276,7 @@ export class PlanWriter {
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
     this.#keeps = kept.size > 0;
     if (this.#keeps) model.keepAddresses(kept);
-    if (gone.length > 0) this.#later('bump', plan.rules ? plan.afterGone : [EVERY]);
+    if (gone.length > 0) this.#afterwards.add('bump', plan.rules ? plan.afterGone : [EVERY]);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (gone.length > 0) await this.#quiesceMoved();
     await this.#inSteps(gone, (prefixes) => {
@@ -305,52 +294,10 @@ export class PlanWriter {
       for (const id of plan.endpointsGone) txn.delete(tables.endpointStates, tableKey.endpoint(id));
       for (const slot of plan.slotsGone) txn.delete(tables.slots, tableKey.slot(slot));
     });
-    this.#later('purge', plan.endpointsGone);
+    this.#afterwards.add('purge', plan.endpointsGone);
     if (plan.endpointsGone.length > 0) await this.endpoints.reconcile();
     if (plan.slotsGone.length > 0) await this.slots.reconcile();
     for (const slot of await slots.trim()) model.slotReleased(slot);
-  }
-
-  /** Deletes the flows of endpoints that are gone, beside the rounds: it goes through the whole map of connections. */
-  #startPurge(signal: AbortSignal): void {
-    if (this.#due('purge').length === 0) return;
-    this.#purging ??= this.#purge(signal)
-      .catch((error: unknown) => {
-        this.#purgeFailure = error;
-      })
-      .finally(() => {
-        this.#purging = undefined;
-      });
-  }
-
-  /** @throws what the last deletion of flows failed with, once: rounds say it, and go on in the next */
-  #failedPurge(): void {
-    const failure = this.#purgeFailure;
-    this.#purgeFailure = undefined;
-    if (failure !== undefined) throw failure;
-  }
-
-  async #purge(signal: AbortSignal): Promise<void> {
-    for (;;) {
-      const due = this.#due('purge');
-      if (due.length === 0) break;
-      await this.#options.kernel.conntrack.purge(new Set(due), signal);
-      // It may have stopped early.
-      if (signal.aborted) return;
-      this.#done('purge', due);
-    }
-    this.#endMark();
-  }
-
-  /** An endpoint that comes back, or has the id of one that is gone, begins without the flows of before, and keeps those that it opens. */
-  async #awaitPurge(rows: readonly EndpointStateRow[], signal: AbortSignal): Promise<void> {
-    const due = new Set(this.#due('purge'));
-    if (!rows.some(({ id }) => due.has(id))) return;
-    this.#startPurge(signal);
-    await this.#purging;
-    this.#failedPurge();
-    // They are not gone: the endpoint must not begin with them.
-    if (this.#due('purge').length > 0) signal.throwIfAborted();
   }
 
   /**
@@ -387,7 +334,7 @@ export class PlanWriter {
       log.info({ endpoint: id }, 'removing an endpoint that was deleted, or whose interface is gone');
       // What only lost its interface may have it in another network namespace.
       endpoints.delete(id, { everywhere: false });
-      this.#later('purge', [id]);
+      this.#afterwards.add('purge', [id]);
     }
     for (const slot of slots.slots()) {
       if (!snapshot.has(tables.slots, tableKey.slot(slot)) && !endpoints.uses(slot)) slots.retire(slot);
@@ -435,7 +382,7 @@ export class PlanWriter {
     const still = new Set(failing.map(({ key }) => key));
     const taken = new Set(refused.flatMap(({ row, key }) => (still.has(key) ? [] : [row.slot])));
     const { model, kernel } = this.#options;
-    this.#later(
+    this.#afterwards.add(
       'bump',
       Iterator.from(model.states()).flatMap(({ id, slot }) =>
         taken.has(slot) || taken.has(kernel.endpoints.word(id)?.slot ?? 0) ? [id] : [],
@@ -449,35 +396,18 @@ export class PlanWriter {
     await this.ipcache.reconcile();
     if (refused.length === 0) return;
     const still = new Set(this.ipcache.failing().map(({ key }) => key));
-    if (refused.some(({ key }) => !still.has(key))) this.#later('bump', [EVERY]);
+    if (refused.some(({ key }) => !still.has(key))) this.#afterwards.add('bump', [EVERY]);
   }
 
   /** New revisions for those that are to have one, and for all that is as it was found. Returns whether there are any. */
   async #bump(): Promise<boolean> {
     const { model, kernel, numbers } = this.#options;
-    const due = this.#due('bump');
+    const due = this.#afterwards.due('bump');
     if (due.length === 0) return false;
     if (!this.#concluded) model.renewed(kernel.endpoints.renew(() => numbers.revision()));
     await this.#writeStates(model.bump(due.includes(EVERY) ? Array.from(model.states(), ({ id }) => id) : due));
-    this.#done('bump', due);
+    this.#afterwards.done('bump', due);
     return true;
-  }
-
-  #later(what: Afterwards['what'], ids: Iterable<number>): void {
-    this.#options.db.write([this.#afterwards], (txn) => {
-      for (const endpoint of ids) txn.upsert(this.#afterwards, { what, endpoint });
-    });
-  }
-
-  #due(what: Afterwards['what']): readonly number[] {
-    using snapshot = this.#options.db.read();
-    return Array.from(snapshot.prefix(this.#afterwards, keys.join(what)), ({ endpoint }) => endpoint);
-  }
-
-  #done(what: Afterwards['what'], ids: Iterable<number>): void {
-    this.#options.db.write([this.#afterwards], (txn) => {
-      for (const endpoint of ids) txn.delete(this.#afterwards, afterwardsKey({ what, endpoint }));
-    });
   }
 
   async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
@@ -499,10 +429,6 @@ function wordsOf(
     if (word !== undefined) words.set(`${word.slot} ${word.enforced.ingress} ${word.enforced.egress}`, word);
   }
   return words.values();
-}
-
-function afterwardsKey({ what, endpoint }: Afterwards): string {
-  return keys.join(what, tableKey.endpoint(endpoint));
 }
 
 function changesAnything(plan: Plan): boolean {
