@@ -92,3 +92,9 @@ function onceAClass({ classes, decisions }: InKernel): Decides {
     return decided;
   };
 }
+
+/** A CIDR's exceptions before it: a slot that names both is to judge them by their own. */
+export function longestFirst(rows: readonly IpcacheRow[]): readonly IpcacheRow[] {
+  const bits = ({ prefix }: IpcacheRow): number => Number(prefix.slice(prefix.indexOf('/') + 1));
+  return [...rows].sort((a, b) => bits(b) - bits(a));
+}

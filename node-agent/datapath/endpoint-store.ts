@@ -1,11 +1,11 @@
-import { ENDPOINT_FLAGS, type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
-import { formatAddress, parseAddress } from '@weir/net';
+import { type EndpointValue, endpointKey, endpointValue } from '@weir/bpf';
 import { keys, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey, YES } from '../create-tables.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tables.ts';
 import { Contests } from './contests.ts';
+import { elementOf, foundIn } from './endpoint-element.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './links.ts';
 
@@ -44,19 +44,9 @@ export class EndpointStore {
   /** @param flowsLost nobody knows any more which connections were opened, and which were cut */
   adopt(flowsLost: boolean): KernelEndpoint[] {
     const rows = new Map<number, KernelEndpointRow & { readonly found: KernelEndpoint }>();
-    for (const { id, ifindex, slot, flags, ...value } of this.#elements()) {
-      const found = {
-        id,
-        ifindex,
-        ipv4: formatAddress(value.ipv4),
-        identity: value.identity,
-        slot,
-        revision: value.revision,
-        enforced: {
-          ingress: (flags & ENDPOINT_FLAGS.ingressEnforced) !== 0,
-          egress: (flags & ENDPOINT_FLAGS.egressEnforced) !== 0,
-        },
-      };
+    for (const value of this.#elements()) {
+      const found = foundIn(value);
+      const { id, ifindex, slot } = found;
       // The agent before may have ended between the element and the flows.
       const { quarantine: doubted = false } = value;
       rows.set(id, { id, ifindex, slot, doubted, ...(doubted ? { quarantined: this.#now() } : {}), found });
@@ -401,26 +391,8 @@ export class EndpointStore {
   }
 }
 
-function flagsOf({ ingress, egress }: EndpointStateRow['enforced']): number {
-  return (ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) | (egress ? ENDPOINT_FLAGS.egressEnforced : 0);
-}
-
 /** Of an endpoint whose programs were there before it was. */
 const NEW: Pick<KernelEndpointRow, 'doubted' | 'quarantined'> = { doubted: false };
-
-function elementOf(row: KernelEndpoint, { quarantined }: Pick<KernelEndpointRow, 'quarantined'>): Uint8Array {
-  return endpointValue.encode({
-    revision: row.revision,
-    slot: row.slot,
-    flags: flagsOf(row.enforced),
-    ifindex: row.ifindex,
-    // Without an address no source is the endpoint's own.
-    ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,
-    identity: row.identity,
-    id: row.id,
-    quarantine: quarantined !== undefined,
-  });
-}
 
 function sameBytes(a: Uint8Array | undefined, b: Uint8Array): boolean {
   return a !== undefined && Buffer.compare(a, b) === 0;

@@ -2,19 +2,19 @@ import { isLocalCidr } from '@weir/identity';
 import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { contentOf, Pace, type Plan } from '../derive/contract.ts';
+import { changesAnything, contentOf, Pace, type Plan } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { addressOrder } from './address-order.ts';
+import { addressOrder, longestFirst } from './address-order.ts';
 import { Afterwards, EVERY } from './afterwards.ts';
 import type { Clock } from './clock.ts';
-import type { EndpointStore } from './endpoint-store.ts';
+import { finishAdoption } from './finish-adoption.ts';
 import { FlowPurge } from './flow-purge.ts';
 import { heldAddresses } from './held-addresses.ts';
 import { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
-import { RefusedCidrs } from './refused-cidrs.ts';
+import { RefusedCidrs, wordsOf } from './refused-cidrs.ts';
 
 const STEP = 1000;
 
@@ -317,29 +317,11 @@ export class PlanWriter {
     return named;
   }
 
-  /**
-   * What nobody wants may go (endpoints whose interface lives have rows: `Strays`), now that every table is complete and everything wanted
-   * is in the kernel. Not while an endpoint stays as it was found: it runs the programs and has the slot that were found with it.
-   */
+  /** Not while an endpoint stays as it was found: it runs the programs and has the slot that were found with it. */
   #finishAdoption(): void {
-    const { db, tables, kernel, model, log, onAdopted } = this.#options;
-    const { endpoints, slots, ipcache } = kernel;
+    const { model, onAdopted } = this.#options;
     if (this.endpoints.failing().length + this.slots.failing().length > 0 || model.unconcluded) return;
-    using snapshot = db.read();
-    const counts = (id: number): boolean => {
-      const row = snapshot.get(tables.endpoints, tableKey.endpoint(id));
-      return row !== undefined && row.gone === undefined;
-    };
-    for (const id of endpoints.strays(counts)) {
-      log.info({ endpoint: id }, 'removing an endpoint that was deleted, or whose interface is gone');
-      // What only lost its interface may have it in another network namespace.
-      endpoints.delete(id, { everywhere: false });
-      this.#afterwards.add('purge', [id]);
-    }
-    for (const slot of slots.slots()) {
-      if (!snapshot.has(tables.slots, tableKey.slot(slot)) && !endpoints.uses(slot)) slots.retire(slot);
-    }
-    ipcache.forget();
+    this.#afterwards.add('purge', finishAdoption(this.#options));
     onAdopted();
     this.adopted = true;
   }
@@ -352,11 +334,10 @@ export class PlanWriter {
   }
 
   #retire(slot: number): void {
-    const { model, kernel } = this.#options;
-    const { endpoints, slots } = kernel;
+    const { endpoints, slots } = this.#options.kernel;
     if (endpoints.uses(slot)) throw new OrderError(`policy slot ${slot} is still in use by an endpoint`);
     if (slots.has(slot)) slots.retire(slot);
-    else model.slotReleased(slot);
+    else this.#options.model.slotReleased(slot);
   }
 
   async #writeStates(rows: readonly EndpointStateRow[]): Promise<void> {
@@ -416,28 +397,4 @@ export class PlanWriter {
       body(items.slice(from, from + STEP));
     }
   }
-}
-
-/** What the kernel has endpoints enforce, each once. */
-function wordsOf(
-  model: Pick<Planner, 'states'>,
-  endpoints: Pick<EndpointStore, 'word'>,
-): Iterable<Pick<EndpointStateRow, 'slot' | 'enforced'>> {
-  const words = new Map<string, Pick<EndpointStateRow, 'slot' | 'enforced'>>();
-  for (const { id } of model.states()) {
-    const word = endpoints.word(id);
-    if (word !== undefined) words.set(`${word.slot} ${word.enforced.ingress} ${word.enforced.egress}`, word);
-  }
-  return words.values();
-}
-
-function changesAnything(plan: Plan): boolean {
-  const { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone } = plan;
-  return [slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone].some((part) => part.length > 0);
-}
-
-/** A CIDR's exceptions before it: a slot that names both is to judge them by their own. */
-function longestFirst(rows: readonly IpcacheRow[]): readonly IpcacheRow[] {
-  const bits = ({ prefix }: IpcacheRow): number => Number(prefix.slice(prefix.indexOf('/') + 1));
-  return [...rows].sort((a, b) => bits(b) - bits(a));
 }

@@ -10,6 +10,8 @@ import type { Tables } from '../core.ts';
 import { type Around, DIRECTIONS, prefixKey } from '../derive/contract.ts';
 import { OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
+import type { EndpointStore } from './endpoint-store.ts';
+import type { Planner } from './planner.ts';
 import { classesOf, type Judged, opensPeer } from './slot-content.ts';
 
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
@@ -179,4 +181,17 @@ function opensOnce(
     known.set(key, found);
     return found;
   };
+}
+
+/** What the kernel has endpoints enforce, each once. */
+export function wordsOf(
+  model: Pick<Planner, 'states'>,
+  endpoints: Pick<EndpointStore, 'word'>,
+): Iterable<Pick<EndpointStateRow, 'slot' | 'enforced'>> {
+  const words = new Map<string, Pick<EndpointStateRow, 'slot' | 'enforced'>>();
+  for (const { id } of model.states()) {
+    const word = endpoints.word(id);
+    if (word !== undefined) words.set(`${word.slot} ${word.enforced.ingress} ${word.enforced.egress}`, word);
+  }
+  return words.values();
 }

@@ -5,7 +5,7 @@
 export { type Around, classOf, contentOf, FIRST_CLASS, rowsByClass } from './classes.ts';
 export { GRACE_MS } from './grace.ts';
 export { Pace } from './pace.ts';
-export type { KernelState, Plan } from './plan.ts';
+export { changesAnything, type KernelState, type Plan } from './plan.ts';
 export { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 export { blocksKey, blocksOf, both, DIRECTIONS, type PortDecision, passing, passingKey, rangesOf } from './rows.ts';
 export type { KernelSlot } from './slot-rows.ts';

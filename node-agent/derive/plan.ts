@@ -28,3 +28,8 @@ export interface Plan {
   /** Another plan has something to tidy up. */
   readonly again: boolean;
 }
+
+export function changesAnything(plan: Plan): boolean {
+  const { slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone } = plan;
+  return [slots, ipcache, endpoints, ipcacheGone, afterGone, endpointsGone].some((part) => part.length > 0);
+}

@@ -307,8 +307,7 @@ export class StateFiles {
 
   /** What could not be read must not be lost to what replaces it. */
   #keepUnreadable(name: StateName): void {
-    const { file } = this.#writings[name];
-    const unreadable = this.#row(name)?.unreadable;
+    const [{ file }, unreadable] = [this.#writings[name], this.#row(name)?.unreadable];
     if (unreadable === undefined || unreadable.kept || !existsSync(file.path)) return;
     file.setAside(unreadable.name);
     this.#note(name, (row) => {
@@ -332,14 +331,13 @@ export class StateFiles {
   #unanswered(name: StateName): void {
     const { file, since } = this.#writings[name];
     if (since === undefined || this.#row(name)?.unanswered !== undefined) return;
-    const { path } = file;
     const { log, callMs = CALL_MS } = this.#options;
     this.#note(name, (row) => {
       row.unanswered = since;
     });
     setTimeout(() => {
       if (this.#row(name)?.unanswered === since)
-        log.warn({ file: path, since }, 'the disk does not answer while a state file is written');
+        log.warn({ file: file.path, since }, 'the disk does not answer while a state file is written');
     }, callMs - PATIENCE_MS).unref();
   }
 
