@@ -7,7 +7,7 @@ import { recordingLogger } from '../testing/fake-core.ts';
 import { EVERY } from './afterwards.ts';
 import { Audit, type AuditOptions } from './audit.ts';
 import type { ContentAudit, Difference } from './content-audit.ts';
-import type { LinkLook } from './links.ts';
+import type { LinkLook } from './link-table.ts';
 
 const NOTHING: ContentAudit = {
   nearest: async () => [],

@@ -23,7 +23,7 @@ import {
   type LinkTable,
   type RemoveLinks,
   unjudgedText,
-} from './links.ts';
+} from './link-table.ts';
 import type { Programs } from './pins.ts';
 
 /** This agent's filter on each hook: told from others' by its handle. Of one priority the filter that was added last runs first. */

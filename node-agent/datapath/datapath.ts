@@ -3,7 +3,7 @@ import { type BpfMap, inNetns } from 'libbpf-ts';
 import type { CoreOptions, KernelOptions, Logger } from '../core.ts';
 import { NotStartedError, UnknownMapError } from '../errors.ts';
 import { cgroupAt, mountedCgroup } from '../host/cgroup.ts';
-import type { InNode } from './links.ts';
+import type { InNode } from './link-table.ts';
 import { RootLock } from './lock.ts';
 import { NetnsMark } from './netns-mark.ts';
 import { PartPrograms } from './part-programs.ts';

@@ -6,7 +6,7 @@ import { InterfaceGoneError } from '../errors.ts';
 import type { EndpointStateRow } from '../tables.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import { EndpointStore } from './endpoint-store.ts';
-import type { LinkTable } from './links.ts';
+import type { LinkTable } from './link-table.ts';
 
 const state = (slot: number, ifindex = 7): EndpointStateRow => ({
   id: 1,

@@ -7,7 +7,7 @@ import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tab
 import { Contests } from './contests.ts';
 import { elementOf, foundIn } from './endpoint-element.ts';
 import type { EndpointTable } from './endpoint-map.ts';
-import type { Hooked, LinkLook, LinkTable } from './links.ts';
+import type { Hooked, LinkLook, LinkTable } from './link-table.ts';
 
 const EDITED = 'its element in the endpoint map is another';
 /** What has passed an interface unjudged is answered by then, in milliseconds; until then a pod's own queries over UDP find no answer. */

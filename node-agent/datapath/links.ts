@@ -1,101 +1,39 @@
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { PROGRAMS } from '@weir/bpf';
 import {
   attachTcx,
   BpfError,
   type BpfProgram,
-  interfaceName,
   listTcx,
   openLinkById,
   openPinnedLink,
-  programName,
   type TcDirection,
   type TcLink,
   type TcxEntry,
 } from 'libbpf-ts';
 import { InterfaceGoneError, LinkError } from '../errors.ts';
-import { type Programs, whenPinned } from './pins.ts';
-
-/** Runs in the node's network namespace, where interface indexes mean something. */
-export type InNode = <T>(body: () => T) => T;
-
-/** One endpoint's interface. */
-export interface Hooked {
-  readonly id: number;
-  readonly ifindex: number;
-}
-
-/** What a look at an endpoint's interface finds. */
-export interface LinkLook {
-  readonly id: number;
-  /** There is no such interface. */
-  readonly gone: boolean;
-  /** What is not as it should be, of each hook. */
-  readonly faults: readonly string[];
-  /** Each hook where others' programs run before this agent's: they may end the chain, so that it does not judge. */
-  readonly behind: readonly string[];
-}
-
-export interface EnsureLinks {
-  /** The endpoint's interface until now, which loses its programs. */
-  readonly former?: number;
-  /** Called before a hook gets programs that ran none of ours, of whichever version. */
-  readonly onBare?: () => void;
-}
-
-/** Which interfaces run the programs. */
-export interface LinkTable {
-  /**
-   * Makes sure that both hooks of the interface run this version's programs; what is attached anew comes first.
-   * @throws InterfaceGoneError
-   */
-  ensure(endpoint: number, ifindex: number, options?: EnsureLinks): void;
-  /** Puts the programs before all others, on hooks where they are not: at every instant one of ours runs. @throws LinkError */
-  overtake(endpoint: Hooked, onMove: () => void): void;
-  /** Detaches; succeeding when there is nothing. Programs of an interface that this namespace does not have go only with `everywhere`. */
-  remove(endpoint: number, options: RemoveLinks): void;
-  /** Endpoints whose interface has them. */
-  endpoints(): Set<number>;
-  /** Whether something is pinned for the endpoint. */
-  has(endpoint: number): boolean;
-  /** Whether its interface lives, with programs of ours, in another network namespace. */
-  isAway(endpoint: number): boolean;
-  /** Endpoints with programs of ours on both hooks of a live interface, of whichever version: its index. */
-  attached(): Map<number, number>;
-  /** The same, whatever program somebody may have put into our links or filters. */
-  hooked(): Map<number, number>;
-  /** Whether each interface runs this version's programs. */
-  look(endpoints: readonly Hooked[]): LinkLook[];
-}
-
-export interface RemoveLinks {
-  /** Index of the endpoint's interface, as far as it is known, and whether it is no other endpoint's by now. */
-  readonly ifindex?: number;
-  readonly alone?: boolean;
-  readonly everywhere: boolean;
-}
+import {
+  behindText,
+  type EnsureLinks,
+  HOOKS,
+  type Hooked,
+  type InNode,
+  isOurs,
+  JUDGED,
+  type LinkLook,
+  type LinkTable,
+  type RemoveLinks,
+  unjudgedText,
+} from './link-table.ts';
+import { chainOf, isAway, liveLinks, openOrNothing, PIN } from './live-links.ts';
+import { whenPinned } from './pin-files.ts';
+import type { Programs } from './pins.ts';
 
 export interface TcxPrograms extends Programs {
   /** The same programs with the same maps, loaded once more: a chain takes each instance only once. */
   spares(): Programs;
 }
 
-export const HOOKS: readonly TcDirection[] = ['ingress', 'egress'];
-
-/** What a hook's program judges, in the pod's direction, as policies have it: the node's hook `ingress` gets what the pod sends. */
-const JUDGED: Readonly<Record<TcDirection, string>> = {
-  ingress: 'what the pod sends (egress)',
-  egress: 'what the pod receives (ingress)',
-};
-
-/** The fault of a hook whose program is not there. */
-export function unjudgedText(hook: TcDirection): string {
-  return `${JUDGED[hook]} is not judged, as its program is not attached`;
-}
-
-/** The pin of one hook's link. */
-export const PIN = /^(\d+)-(?:ingress|egress)$/;
 /** The pin of a link that is about to take the place of another. */
 const NEXT = 'next_';
 /** The pin of a link that was found in the place of another one: `aside-IFINDEX-HOOK-ID`. */
@@ -355,87 +293,4 @@ export class Links implements LinkTable {
   #path(endpoint: number, hook: TcDirection): string {
     return join(this.#folder, `${endpoint}-${hook}`);
   }
-}
-
-/** Whether the program is ours for this hook, of whichever version: somebody may have put another one into our link or filter. */
-export function isOurs(program: number, hook: TcDirection): boolean {
-  return programName(program) === (hook === 'ingress' ? PROGRAMS.fromPod : PROGRAMS.toPod);
-}
-
-/**
- * Where the pinned links' interfaces are: endpoints with both hooks `here`, in this network namespace, and endpoints with some hook
- * `away`, in another one. A link knows its interface's index as long as that lives, in whichever namespace. `judged`: those that are here
- * and run programs of ours on both hooks.
- */
-export function liveLinks(
-  root: string,
-  inNode: InNode,
-): {
-  readonly here: Map<number, number>;
-  readonly judged: Map<number, number>;
-  readonly away: Map<number, number>;
-} {
-  const folder = join(root, 'links');
-  const hooks = new Map<number, { readonly ifindex: number; readonly ours: boolean }[]>();
-  const away = new Map<number, number>();
-  for (const file of existsSync(folder) ? readdirSync(folder) : []) {
-    const match = PIN.exec(file);
-    if (match === null) continue;
-    const id = Number(match[1]);
-    using link = openOrNothing(join(folder, file));
-    if (link === undefined || link.ifindex === 0) continue;
-    if (isAway(link, inNode)) away.set(id, link.ifindex);
-    else {
-      const { ifindex, direction } = link;
-      hooks.set(id, [...(hooks.get(id) ?? []), { ifindex, ours: isOurs(link.programId(), direction) }]);
-    }
-  }
-  const here = new Map<number, number>();
-  const judged = new Map<number, number>();
-  for (const [id, [one, other]] of hooks) {
-    if (one === undefined || one.ifindex !== other?.ifindex) continue;
-    here.set(id, one.ifindex);
-    if (one.ours && other.ours) judged.set(id, one.ifindex);
-  }
-  return { here, judged, away };
-}
-
-/** A pin that holds something else tells nothing. */
-function openOrNothing(path: string): TcLink | undefined {
-  try {
-    return openPinnedLink(path);
-  } catch (error) {
-    if (error instanceof BpfError) return undefined;
-    throw error;
-  }
-}
-
-/** The link's interface lives, and not in this network namespace. */
-function isAway(link: TcLink, inNode: InNode): boolean {
-  const { ifindex, direction } = link;
-  if (ifindex === 0) return false;
-  const id = link.id();
-  return !(inNode(() => chainOf(ifindex, direction))?.some((entry) => entry.link === id) ?? false);
-}
-
-/** Undefined without such an interface. */
-function chainOf(ifindex: number, hook: TcDirection): TcxEntry[] | undefined {
-  try {
-    return listTcx(ifindex, hook);
-  } catch (error) {
-    if (error instanceof BpfError && error.errnoName === 'ENODEV') return undefined;
-    throw error;
-  }
-}
-
-/** Says which programs come before this agent's. In the interface's network namespace. */
-export function behindText(
-  ifindex: number,
-  hook: TcDirection,
-  before: readonly { readonly program?: number; readonly kind?: string }[],
-): string {
-  const others = before.map(({ program, kind }) =>
-    program === undefined ? `a ${kind} filter` : `program ${programName(program) ?? 'unknown'}, id ${program},`,
-  );
-  return `on tc hook ${hook} of ${interfaceName(ifindex) ?? `interface ${ifindex}`}, for ${JUDGED[hook]}, ${others.join(' and ')} runs before this agent's`;
 }

@@ -7,7 +7,7 @@ import { type FolderLock, lockFolder } from 'libbpf-ts';
 import type { Logger } from '../core.ts';
 import { AgentRunningError } from '../errors.ts';
 import { isGone } from '../state/persist.ts';
-import { makeRoot } from './pins.ts';
+import { makeRoot } from './pin-files.ts';
 
 /**
  * One agent a bpf root, and one a state folder: the folders themselves are locked (flock(2)), which only root can open. The kernel frees them with

@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { netnsCookie } from 'libbpf-ts';
 import { NetnsMismatchError } from '../errors.ts';
 import { filtered } from './clsact-links.ts';
-import { type InNode, liveLinks } from './links.ts';
+import type { InNode } from './link-table.ts';
+import { liveLinks } from './live-links.ts';
 
 /**
  * Of which network namespace the pins' interfaces are: an empty folder `netns/COOKIE` beside the pins. Interface indexes mean nothing in

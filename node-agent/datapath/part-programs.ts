@@ -26,8 +26,8 @@ import {
   VerifierError,
 } from 'libbpf-ts';
 import { CgroupMissingError, ProgramObjectError } from '../errors.ts';
-import type { InNode } from './links.ts';
-import { NEXT } from './pins.ts';
+import type { InNode } from './link-table.ts';
+import { NEXT } from './pin-files.ts';
 import { number, setStage, stageProgram } from './stages.ts';
 
 export interface PartProgramsOptions {

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import {
   type BuiltDatapath,
@@ -9,24 +9,31 @@ import {
   type MapSpec,
   PROGRAMS,
 } from '@weir/bpf';
-import { makeFolderSync } from '@weir/process/folders';
 import {
-  BpfError,
   type BpfMap,
   type BpfObject,
   type BpfProgram,
-  createMap,
-  ensureBpffs,
   loadObject,
   type MappedArray,
   mapArray,
   openPinnedMap,
   openPinnedProgram,
 } from 'libbpf-ts';
-import { PinRootError } from '../errors.ts';
 import { CtShares } from './ct-shares.ts';
 import { EndpointMap } from './endpoint-map.ts';
 import { LayoutMarks } from './layouts.ts';
+import {
+  fits,
+  type MoreMap,
+  makeFolders,
+  makeRoot,
+  NEXT,
+  openMore,
+  type Pin,
+  pinnedProgram,
+  replacePin,
+  whenPinned,
+} from './pin-files.ts';
 import { setStage, stageProgram } from './stages.ts';
 
 export interface DatapathOptions {
@@ -37,14 +44,6 @@ export interface DatapathOptions {
   readonly more?: readonly MapSpec[];
 }
 
-/** A map beside those of the object. */
-export interface MoreMap {
-  readonly spec: MapSpec;
-  readonly map: BpfMap;
-  /** It was made by this start, and has no pin before `pinMore`. */
-  readonly isNew: boolean;
-}
-
 export type Maps = Readonly<Record<MapName, BpfMap>>;
 
 /** This version's programs. */
@@ -53,10 +52,6 @@ export interface Programs {
   readonly toPod: BpfProgram;
 }
 
-/** Folders beside the pinned maps. */
-export const FOLDERS = ['hooks', 'layouts', 'links', 'netns', 'programs'] as const;
-/** What the names of maps begin with that are about to take another's place; a bpf file system takes no dots in names. */
-export const NEXT = 'next_';
 const NAMES = Object.keys(MAPS) as MapName[];
 /** Programs that are kept open. */
 const OPEN = ['fromPod', 'toPod', 'judgeSent'] as const;
@@ -73,16 +68,6 @@ const JUDGING: readonly MapName[] = [
   'policy_verdicts',
   'stages',
 ];
-
-/** Opens a pin, or undefined when nothing is pinned there. */
-export function whenPinned<T>(open: () => T): T | undefined {
-  try {
-    return open();
-  } catch (error) {
-    if (error instanceof BpfError && error.errnoName === 'ENOENT') return undefined;
-    throw error;
-  }
-}
 
 /**
  * The pinned maps and programs of one agent. What is pinned and of the right shape and layout is used as it is. A map of another
@@ -352,15 +337,6 @@ export class PinnedDatapath {
   }
 }
 
-/** A pin of this agent, and the map or program that it is to hold, by its id. */
-interface Pin {
-  readonly path: string;
-  readonly id: number;
-  /** Id of what it holds. @throws where it holds nothing of the kind */
-  readonly held: () => number;
-  readonly pin: (path: string) => void;
-}
-
 /** Undefined where one of them is not pinned. */
 function pinnedPrograms(pin: (name: string) => string): Opened | undefined {
   const found: Partial<Record<keyof Opened, BpfProgram>> = {};
@@ -383,78 +359,6 @@ function programsOf(object: BpfObject): Opened {
   return kept;
 }
 
-/** What is pinned, where that is the program of the name: a pin that holds anything else is made again. */
-function pinnedProgram(path: string, name: string): BpfProgram | undefined {
-  let program: BpfProgram | undefined;
-  try {
-    program = openPinnedProgram(path);
-  } catch {
-    return undefined;
-  }
-  if (program.name === name) return program;
-  program.close();
-  return undefined;
-}
-
-/** The folder of the pins, on a bpf file system that is mounted where there is none. @throws PinRootError */
-export function makeRoot(root: string): void {
-  try {
-    ensureBpffs(bpffsOf(root), { mount: true });
-    makeFolderSync(root, 0o700);
-  } catch (error) {
-    throw new PinRootError(root, error);
-  }
-}
-
-function makeFolders(root: string): void {
-  for (const folder of ['links', 'programs', 'layouts'])
-    mkdirSync(join(root, folder), { recursive: true, mode: 0o700 });
-}
-
-/** The mount point to look for: the pins' root lies somewhere under it. */
-function bpffsOf(root: string): string {
-  return `${root}/`.startsWith('/sys/fs/bpf/') ? '/sys/fs/bpf' : root;
-}
-
-/** What is pinned, where it fits; else a new one, without a pin. */
-function openMore(root: string, spec: MapSpec, marks: LayoutMarks): MoreMap {
-  const { name, type, keySize, valueSize, maxEntries, flags, version } = spec;
-  const found = pinnedMap(join(root, name));
-  if (found !== undefined && fits(found, spec) && marks.versionOf(found) === version)
-    return { spec, map: found, isNew: false };
-  found?.close();
-  return { spec, map: createMap({ name, type, keySize, valueSize, maxEntries, flags }), isNew: true };
-}
-
-/** Undefined where nothing is pinned, or something else than a map is there. */
-function pinnedMap(path: string): BpfMap | undefined {
-  try {
-    return openPinnedMap(path);
-  } catch {
-    return undefined;
-  }
-}
-
-/** Whatever has the name now, the new pin takes it at once. */
-function replacePin(root: string, path: string, pin: (path: string) => void): void {
-  const next = join(root, `${NEXT}${basename(path)}`);
-  rmSync(next, { recursive: true, force: true });
-  pin(next);
-  // Where somebody made a folder, no file can be renamed to.
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) rmSync(path, { recursive: true });
-  renameSync(next, path);
-}
-
 function shapeOf(name: MapName, { ctEntries }: DatapathOptions): MapShape {
   return name === 'ct4' && ctEntries !== undefined ? { ...MAPS.ct4, maxEntries: ctEntries } : MAPS[name];
-}
-
-function fits({ info }: BpfMap, wanted: MapShape): boolean {
-  return (
-    info.type === wanted.type &&
-    info.keySize === wanted.keySize &&
-    info.valueSize === wanted.valueSize &&
-    info.maxEntries === wanted.maxEntries &&
-    info.flags === wanted.flags
-  );
 }

@@ -4,9 +4,11 @@ import { codeOf } from '@weir/process/errors';
 import { openPinnedLink } from 'libbpf-ts';
 import { RemoveError } from '../errors.ts';
 import { MARKER, unfilter } from './clsact-links.ts';
-import { type InNode, OTHER_PIN, PIN } from './links.ts';
+import type { InNode } from './link-table.ts';
+import { OTHER_PIN } from './links.ts';
+import { PIN } from './live-links.ts';
 import { detachPinned } from './part-programs.ts';
-import { whenPinned } from './pins.ts';
+import { whenPinned } from './pin-files.ts';
 
 export interface RemoveOptions {
   readonly root: string;
