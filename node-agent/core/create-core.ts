@@ -31,6 +31,11 @@ import { Strays } from './strays.ts';
 import { Waiters } from './waiters.ts';
 
 const UPSERT_TIMEOUT_MS = 10_000;
+/**
+ * How long rules may take once it is known who has which address, in milliseconds. An ordinary start takes less: a pod that was relabelled
+ * meanwhile, and that its old labels and its new ones allow, sees no gap.
+ */
+const RULES_WITHIN_MS = 2_000;
 
 /**
  * The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`.
@@ -61,6 +66,8 @@ class KernelCore implements Core {
   readonly #report: RealisedReport;
   readonly #waiters = new Waiters();
   #side: KernelSide | undefined;
+  /** Whether rules take longer, once addresses are complete. */
+  #rulesLate: boolean | undefined;
   #removed = false;
   #taken = false;
   #nextId = 1;
@@ -400,7 +407,15 @@ class KernelCore implements Core {
     if (this.#pendingInputs().length === 0) return 'rules';
     const { policies, peerSets } = this.tables;
     const addresses = this.#inputs.filter((table) => table !== policies && table !== peerSets);
-    return addresses.every((table) => this.db.pendingInitialisers(table).length === 0) ? 'addresses' : 'nothing';
+    if (addresses.some((table) => this.db.pendingInitialisers(table).length > 0)) return 'nothing';
+    if (this.#rulesLate === undefined) {
+      this.#rulesLate = false;
+      setTimeout(() => {
+        this.#rulesLate = true;
+        this.#side?.sync.schedule();
+      }, RULES_WITHIN_MS).unref();
+    }
+    return this.#rulesLate ? 'addresses' : 'nothing';
   }
 
   /** Inputs that are not complete; while there is one no rule is put in force. */
