@@ -5,9 +5,9 @@ import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { createKubeClient } from './client.ts';
 import { ApiError, KubeConfigError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, send } from './fake-server.ts';
+import type { Namespace } from './kubernetes-objects.ts';
 import { resources } from './resources.ts';
 import { NodeTransport } from './transport.ts';
-import type { Namespace } from './types.ts';
 
 let server: FakeServer | undefined;
 afterEach(async () => {

@@ -3,12 +3,12 @@ import { StringDecoder } from 'node:string_decoder';
 import { messageOf } from '@weir/process/errors';
 import { accessOf } from './access.ts';
 import { ApiError } from './errors.ts';
+import type { KubeObject } from './kubernetes-objects.ts';
 import { apiVersionOf, pathOf } from './resources.ts';
 import { apiErrorOf, NodeTransport, type Transport, type TransportRequest } from './transport.ts';
 import type {
   FencingClient,
   KubeClient,
-  KubeObject,
   KubePatcher,
   KubeReviewer,
   ListOptions,

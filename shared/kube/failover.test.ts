@@ -1,8 +1,9 @@
 /** How soon another leads after a leader that was killed: default options, in virtual time. */
 import { afterEach, beforeEach, expect, it, jest } from '@jest/globals';
 import { ApiError } from './errors.ts';
+import type { Lease } from './kubernetes-objects.ts';
 import { LeaderElector } from './leader.ts';
-import type { FencingClient, Lease } from './types.ts';
+import type { FencingClient } from './types.ts';
 
 /** What docs promise of a leader that is killed. */
 const FAIL_OVER_MS = 5_000;

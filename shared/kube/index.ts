@@ -2,6 +2,7 @@ export { createKubeClient, type KubeClientOptions, REQUEST_TIMEOUT_MS } from './
 export { crds, crdYaml } from './crds/index.ts';
 export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './errors.ts';
 export { heartbeatName } from './heartbeat.ts';
+export * from './kubernetes-objects.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
 export { MOST_NODE_ADDRESSES, type NodeAddresses, nodeAddresses, nodePodCidrs } from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
@@ -13,3 +14,4 @@ export { apiVersionOf, describe, pathOf, resources } from './resources.ts';
 export { ScrapeAccess, type ScrapeAccessOptions } from './scrape-access.ts';
 export { itemsOf, objectsIn, textMapOf, textOf, textsIn } from './shapes.ts';
 export * from './types.ts';
+export * from './weir-objects.ts';

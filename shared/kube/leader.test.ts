@@ -2,9 +2,10 @@ import { afterEach, describe, expect, it } from '@jest/globals';
 import { delay } from '@weir/process/delay';
 import { ApiError, LeadershipLostError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, send } from './fake-server.ts';
+import type { Lease, Pod } from './kubernetes-objects.ts';
 import { LeaderElector } from './leader.ts';
 import { resources } from './resources.ts';
-import type { KubeClient, Lease, Pod } from './types.ts';
+import type { KubeClient } from './types.ts';
 
 let server: FakeServer | undefined;
 const electors: LeaderElector[] = [];

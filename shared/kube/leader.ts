@@ -10,8 +10,9 @@
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import { ApiError, LeadershipLostError } from './errors.ts';
+import type { Lease } from './kubernetes-objects.ts';
 import { resources } from './resources.ts';
-import type { FencingClient, KubeClient, Lease, WriteFence } from './types.ts';
+import type { FencingClient, KubeClient, WriteFence } from './types.ts';
 
 export interface LeaderElectorOptions {
   readonly client: Pick<FencingClient, 'within'>;

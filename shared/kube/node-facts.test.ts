@@ -1,6 +1,6 @@
 import { expect, it } from '@jest/globals';
+import type { KubeNode } from './kubernetes-objects.ts';
 import { MOST_NODE_ADDRESSES, nodeAddresses, nodePodCidrs } from './node-facts.ts';
-import type { KubeNode } from './types.ts';
 
 it('counts pod CIDRs that one node can have', () => {
   const said = (spec: KubeNode['spec']) => nodePodCidrs({ metadata: { name: 'a' }, spec } as KubeNode);

@@ -1,6 +1,7 @@
 /** What a node says of addresses. Nothing is read of what has the wrong shape. */
+
+import type { KubeNode } from './kubernetes-objects.ts';
 import { itemsOf, textsIn } from './shapes.ts';
-import type { KubeNode } from './types.ts';
 
 /** Addresses of one node that count at most. A node has a handful; a kubelet that was taken over reports 20,000, and others each time. */
 export const MOST_NODE_ADDRESSES = 64;

@@ -1,5 +1,5 @@
+import type { Pod } from './kubernetes-objects.ts';
 import { objectsIn, textOf } from './shapes.ts';
-import type { Pod } from './types.ts';
 
 /**
  * Most named ports of a pod: every node keeps those of every pod, and a slice of 100 pods that have as many still fits into etcd's 1.5 MiB. No

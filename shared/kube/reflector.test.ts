@@ -3,9 +3,10 @@ import { afterEach, describe, expect, it, jest } from '@jest/globals';
 import { delay } from '@weir/process/delay';
 import { ApiError } from './errors.ts';
 import { type Answer, type FakeServer, fakeServer, type Seen, send } from './fake-server.ts';
+import type { Namespace } from './kubernetes-objects.ts';
 import { createReflector } from './reflector.ts';
 import { resources } from './resources.ts';
-import type { KubeClient, Namespace, Reflector, ReflectorOptions, WatchEvent } from './types.ts';
+import type { KubeClient, Reflector, ReflectorOptions, WatchEvent } from './types.ts';
 
 const ns = (name: string, resourceVersion: string): Namespace => ({
   apiVersion: 'v1',

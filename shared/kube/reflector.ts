@@ -13,8 +13,9 @@ import { delay } from '@weir/process/delay';
 import { withoutDepths } from '@weir/process/depth';
 import { Backoff } from '@weir/reconciler/backoff';
 import { ApiError } from './errors.ts';
+import type { KubeObject } from './kubernetes-objects.ts';
 import { reachesVersion } from './resource-version.ts';
-import type { KubeObject, Reflector, ReflectorOptions } from './types.ts';
+import type { Reflector, ReflectorOptions } from './types.ts';
 
 const PAGE = 500;
 /** Milliseconds for which objects of a page are reduced at once. */

@@ -1,9 +1,5 @@
 /** Where each kind that Weir uses is served. */
 import type {
-  CiliumEndpoint,
-  CiliumEndpointSlice,
-  CiliumIdentity,
-  CiliumPolicyObject,
   CustomResourceDefinition,
   EndpointSlice,
   KubeEvent,
@@ -12,13 +8,19 @@ import type {
   Lease,
   Namespace,
   NetworkPolicyObject,
+  Pod,
+  Service,
+} from './kubernetes-objects.ts';
+import type { Resource } from './types.ts';
+import type {
+  CiliumEndpoint,
+  CiliumEndpointSlice,
+  CiliumIdentity,
+  CiliumPolicyObject,
   NodePolicyStatus,
   PeerSet,
-  Pod,
   ResolvedPolicyObject,
-  Resource,
-  Service,
-} from './types.ts';
+} from './weir-objects.ts';
 
 function resource<T extends KubeObject>(
   group: string,

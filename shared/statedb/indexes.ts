@@ -1,8 +1,10 @@
 /** Secondary indexes: trees and tries whose leaves hold the entries that share a key. */
+
+import type { Tree } from './branch.ts';
 import type { Entry } from './entry.ts';
 import { InvalidTableSpecError, KeyFunctionError, MutatedRowError, UniqueIndexError } from './errors.ts';
 import { parsePrefix } from './keys.ts';
-import { find, first, put, remove, type Tree } from './tree.ts';
+import { find, first, put, remove } from './tree.ts';
 import { findPrefix, putPrefix, removePrefix, type Trie } from './trie.ts';
 import type { IndexSpec, Key } from './types.ts';
 

@@ -1,9 +1,11 @@
 /** The read operations. */
+
+import type { Tree } from './branch.ts';
 import { Entry } from './entry.ts';
 import { InvalidKeyError, InvalidTableSpecError, SnapshotDisposedError } from './errors.ts';
 import type { Posting, Root } from './indexes.ts';
 import { storeOf, type TableStore } from './table.ts';
-import { Cursor, find, type Tree, under, type Visitor, walk } from './tree.ts';
+import { Cursor, find, under, type Visitor, walk } from './tree.ts';
 import { covered, covering, longest, type Trie } from './trie.ts';
 import type { Answer, Key, Query, Revision, Snapshot, Table, Versioned } from './types.ts';
 import { type Edits, EMPTY, type View } from './view.ts';

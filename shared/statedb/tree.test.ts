@@ -2,7 +2,8 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { runs } from '../../test/runs.ts';
-import { Cursor, find, put, remove, type Tree, under, walk } from './tree.ts';
+import type { Tree } from './branch.ts';
+import { Cursor, find, put, remove, under, walk } from './tree.ts';
 
 interface Held {
   readonly at: -1;

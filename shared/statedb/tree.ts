@@ -8,78 +8,24 @@
  * `edit` is the token of whoever writes: nodes that carry it were made by this writer since it took the token, nobody else
  * has seen them, and they are changed in place. All others are copied. Whoever hands a tree out takes a new token.
  */
+import {
+  addChild,
+  Branch,
+  CROWDED,
+  dropChild,
+  END,
+  type Leaf,
+  LOWER,
+  PLACES,
+  SEARCH,
+  type Slots,
+  slotOf,
+  startOf,
+  type Tree,
+  toSearch,
+  unit,
+} from './branch.ts';
 import type { Key } from './types.ts';
-
-/** What a tree holds. Leaves with one key are one leaf: the later replaces the earlier. */
-export interface Leaf {
-  /** Below zero: tells a leaf from a branch. */
-  readonly at: number;
-  readonly key: Key;
-}
-
-export type Tree<L extends Leaf> = Branch<L> | L;
-
-const END = -1;
-/** More children than this are found by place instead of search; fewer than half of it by search again. */
-const CROWDED = 40;
-/** Place 0 is for END, the others for the sixteen halves of a unit. */
-const PLACES = 17;
-/** Units from here on have no place. */
-const BEYOND = 256;
-
-/** How a branch finds its children. */
-type Kind =
-  /** [unit, child, unit, child, ...] in order. */
-  | 0
-  /** PLACES places by the upper half of the unit: END's child, and branches of the next kind at the same position. */
-  | 1
-  /** PLACES places by the lower half of the unit; the first stays empty. */
-  | 2;
-const SEARCH: Kind = 0;
-const UPPER: Kind = 1;
-const LOWER: Kind = 2;
-
-type Slots<L extends Leaf> = (number | Tree<L> | undefined)[];
-
-export class Branch<L extends Leaf> {
-  readonly at: number;
-  readonly edit: number;
-  slots: Slots<L>;
-  kind: Kind;
-  /** Children; of an UPPER branch those of its LOWER ones. */
-  size: number;
-
-  constructor(at: number, edit: number, slots: Slots<L>, kind: Kind, size: number) {
-    this.at = at;
-    this.edit = edit;
-    this.slots = slots;
-    this.kind = kind;
-    this.size = size;
-  }
-}
-
-function unit(key: Key, at: number): number {
-  return at < key.length ? key.charCodeAt(at) : END;
-}
-
-/** Where the child for `code` is among the slots; `~slot` when there is none and it would belong at `slot`. */
-function slotOf<L extends Leaf>(branch: Branch<L>, code: number): number {
-  const { slots, kind } = branch;
-  if (kind !== SEARCH) {
-    const place = kind === LOWER ? (code & 15) + 1 : code < BEYOND ? (code >> 4) + 1 : PLACES;
-    return slots[place] === undefined ? ~place : place;
-  }
-  let low = 0;
-  let high = slots.length >> 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    const there = slots[middle << 1] as number;
-    if (there === code) return (middle << 1) + 1;
-    if (there < code) low = middle + 1;
-    else high = middle;
-  }
-  return ~((low << 1) + 1);
-}
 
 /** The leaf that shares more of its beginning with `key` than any other, or as much. */
 function nearest<L extends Leaf>(tree: Tree<L>, key: Key): L {
@@ -116,14 +62,6 @@ export function first<L extends Leaf>(tree: Tree<L>): L {
   let node = tree;
   while (node.at >= 0) node = (node as Branch<L>).slots[startOf(node as Branch<L>)] as Tree<L>;
   return node as L;
-}
-
-/** The slot of the first child. */
-function startOf<L extends Leaf>(branch: Branch<L>): number {
-  if (branch.kind === SEARCH) return 1;
-  let slot = 0;
-  while (branch.slots[slot] === undefined) slot++;
-  return slot;
 }
 
 function editable<L extends Leaf>(branch: Branch<L>, edit: number): Branch<L> {
@@ -167,77 +105,6 @@ export function put<L extends Leaf>(tree: Tree<L> | undefined, leaf: L, edit: nu
   }
 }
 
-/** Adds the leaf at a slot that `slotOf` named. */
-function addChild<L extends Leaf>(branch: Branch<L>, slot: number, leaf: L): void {
-  const code = unit(leaf.key, branch.at);
-  branch.size++;
-  if (branch.kind === UPPER && slot < PLACES) {
-    branch.slots[slot] = code === END ? leaf : lower(branch, code, leaf);
-  } else if (branch.kind === LOWER) {
-    branch.slots[slot] = leaf;
-  } else {
-    if (branch.kind === UPPER) toSearch(branch);
-    insertPair(branch, code, leaf);
-    if (branch.size > CROWDED && (branch.slots.at(-2) as number) < BEYOND) toPlaces(branch);
-  }
-}
-
-/** Puts a unit and its child into the order of a SEARCH branch. */
-function insertPair<L extends Leaf>(branch: Branch<L>, code: number, leaf: L): void {
-  const { slots } = branch;
-  const at = ~slotOf(branch, code) - 1;
-  // In one step, and exactly as long as needed: push(), splice() and a literal with spreads leave room for more.
-  branch.slots = slots.toSpliced(at, 0, code, leaf);
-}
-
-function places<L extends Leaf>(): Slots<L> {
-  return Array.from<undefined>({ length: PLACES });
-}
-
-/** A LOWER branch with one child. */
-function lower<L extends Leaf>({ at, edit }: Branch<L>, code: number, child: Tree<L>): Branch<L> {
-  const branch = new Branch<L>(at, edit, places(), LOWER, 1);
-  branch.slots[(code & 15) + 1] = child;
-  return branch;
-}
-
-/** From SEARCH to UPPER. */
-function toPlaces<L extends Leaf>(branch: Branch<L>): void {
-  const pairs = branch.slots;
-  branch.slots = places();
-  branch.kind = UPPER;
-  for (let i = 0; i < pairs.length; i += 2) {
-    const code = pairs[i] as number;
-    const child = pairs[i + 1] as Tree<L>;
-    const place = (code >> 4) + 1;
-    const there = branch.slots[place] as Branch<L> | undefined;
-    if (code === END) {
-      branch.slots[place] = child;
-    } else if (there === undefined) {
-      branch.slots[place] = lower(branch, code, child);
-    } else {
-      there.slots[(code & 15) + 1] = child;
-      there.size++;
-    }
-  }
-}
-
-/** From UPPER to SEARCH. */
-function toSearch<L extends Leaf>(branch: Branch<L>): void {
-  const pairs: Slots<L> = [];
-  branch.slots.forEach((child, place) => {
-    if (child === undefined) return;
-    if (place === 0) pairs.push(END, child);
-    else {
-      (child as Branch<L>).slots.forEach((kid, half) => {
-        if (kid !== undefined) pairs.push(((place - 1) << 4) | (half - 1), kid);
-      });
-    }
-  });
-  branch.slots = pairs;
-  branch.kind = SEARCH;
-}
-
 /** The tree without the key: the same tree when the key is not in it, undefined when nothing is left. */
 export function remove<L extends Leaf>(tree: Tree<L> | undefined, key: Key, edit: number): Tree<L> | undefined {
   if (tree === undefined || find(tree, key) === undefined) return tree;
@@ -269,16 +136,6 @@ export function remove<L extends Leaf>(tree: Tree<L> | undefined, key: Key, edit
     parentSlot = slot;
     branch = own;
   }
-}
-
-function dropChild<L extends Leaf>(branch: Branch<L>, slot: number): void {
-  branch.size--;
-  if (branch.kind === SEARCH) {
-    branch.slots = branch.slots.toSpliced(slot - 1, 2);
-    return;
-  }
-  branch.slots[slot] = undefined;
-  if (branch.kind === UPPER && branch.size < CROWDED / 2) toSearch(branch);
 }
 
 /** The part of the tree whose keys start with `prefix`. */

@@ -1,7 +1,8 @@
 /** A table's content at one instant, and what a running transaction makes of it. */
+
+import type { Tree } from './branch.ts';
 import type { Entry } from './entry.ts';
 import type { Root } from './indexes.ts';
-import type { Tree } from './tree.ts';
 import type { Revision } from './types.ts';
 
 /** A table's content at one instant. Nobody changes one that others can see. */

@@ -1,8 +1,9 @@
 /** Which watches of a table a commit fires: exactly those whose answers it changes. */
+
+import type { Tree } from './branch.ts';
 import type { Entry } from './entry.ts';
 import type { Index, Root } from './indexes.ts';
 import { afterPrefix } from './keys.ts';
-import type { Tree } from './tree.ts';
 import { covered, covering, longest, putPrefix, removePrefix, type Trie } from './trie.ts';
 import type { Key, Query } from './types.ts';
 import type { View } from './view.ts';

@@ -1,5 +1,5 @@
 /** CRDs of group weir.dev: what the operator and the node agents tell each other. */
-import { MOST_REPORTED_FAILURES } from '../types.ts';
+import { MOST_REPORTED_FAILURES } from '../weir-objects.ts';
 import { policyStatusSchema } from './rule.ts';
 import { crd, fields, flag, list, text, whole } from './schema.ts';
 
