@@ -1,20 +1,12 @@
-import { join } from 'node:path';
-import { isDeepStrictEqual } from 'node:util';
 import type { ProgramObject } from '@weir/bpf';
 import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { Subject } from 'rxjs';
 import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, RulesWait, Tables } from '../core.ts';
-import { createTables, IMPORTED, inputTables, tableKey } from '../create-tables.ts';
+import { createTables, inputTables, tableKey } from '../create-tables.ts';
 import { BesidePins, Datapath, liveLinks } from '../datapath/index.ts';
-import { ImportedRules, LocalNumbers, Model, namingOf } from '../derive/index.ts';
-import {
-  EndpointNotReadyError,
-  IdsExhaustedError,
-  ImportedRulesError,
-  InterfaceGoneError,
-  NotStartedError,
-} from '../errors.ts';
+import { LocalNumbers, Model, namingOf } from '../derive/index.ts';
+import { EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from '../errors.ts';
 import { nodeInterfaces } from '../host/interfaces.ts';
 import { RealisedReport } from '../realised/report.ts';
 import type { Loaded } from '../state/persist.ts';
@@ -23,19 +15,16 @@ import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { connectionsCheck, endpointsCheck, labelsCheck, stepsCheck } from './endpoint-checks.ts';
 import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
+import { InputGates } from './input-gates.ts';
 import { breathe, KernelSide } from './kernel-side.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
 import { removeDatapath } from './remove-datapath.ts';
+import { SavedRules } from './saved-rules.ts';
 import { Strays } from './strays.ts';
 import { Waiters } from './waiters.ts';
 
 const UPSERT_TIMEOUT_MS = 10_000;
-/**
- * How long rules may take once it is known who has which address, in milliseconds. An ordinary start takes less: a pod that was relabelled
- * meanwhile, and that its old labels and its new ones allow, sees no gap.
- */
-const RULES_WITHIN_MS = 2_000;
 
 /**
  * The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`.
@@ -57,17 +46,15 @@ class KernelCore implements Core {
   readonly #own: boolean;
   readonly #numbers: LocalNumbers;
   readonly #model: Model;
-  readonly #imported: ImportedRules;
+  readonly #rules: SavedRules;
+  readonly #gates: InputGates;
   #inputs: readonly AnyTable[];
   readonly #pending: PendingInputs;
   readonly #restored: InitDone;
-  readonly #rulesKnown: InitDone;
   readonly #strays: Strays;
   readonly #report: RealisedReport;
   readonly #waiters = new Waiters();
   #side: KernelSide | undefined;
-  /** Whether rules take longer, once addresses are complete. */
-  #rulesLate: boolean | undefined;
   #removed = false;
   #taken = false;
   #nextId = 1;
@@ -82,7 +69,6 @@ class KernelCore implements Core {
     this.#numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);
     this.#restored = this.db.initialiser(this.tables.endpoints, 'state-folder');
-    this.#rulesKnown = this.db.initialiser(this.tables.policies, IMPORTED);
     const now = (): number => performance.now();
     this.#model = new Model({
       db: this.db,
@@ -93,7 +79,7 @@ class KernelCore implements Core {
       breathe,
     });
     this.naming = namingOf(this.#model, (endpoint) => this.#side?.endpoints.held(endpoint)?.policies ?? {});
-    this.#pending = new PendingInputs(this.db, () => this.#pendingInputs(), now);
+    this.#pending = new PendingInputs(this.db, () => this.#gates.pending(), now);
     this.#report = new RealisedReport({
       db: this.db,
       tables: this.tables,
@@ -101,13 +87,20 @@ class KernelCore implements Core {
       policyMode: options.policyMode,
       now,
     });
-    this.#imported = new ImportedRules(this.db, this.tables);
+    this.#gates = new InputGates({
+      db: this.db,
+      tables: this.tables,
+      inputs: () => this.#inputs,
+      awaited: () => this.#model.awaited(),
+      onLate: () => this.#side?.sync.schedule(),
+    });
     this.files = new StateFiles({
       folder: options.stateDir,
       node: options.nodeName,
       db: this.db,
       log: options.log,
     });
+    this.#rules = new SavedRules({ db: this.db, tables: this.tables, files: this.files, log: options.log });
     this.files.provide('endpoints', () => this.#endpointRows());
     this.files.provide('numbers', () => this.#numbers.state());
     this.#strays = new Strays({
@@ -137,12 +130,12 @@ class KernelCore implements Core {
         tables: this.tables,
         model: this.#model,
         besidePins: new BesidePins(lock, netns),
-        imported: this.#imported,
+        imported: this.#rules.imported,
         numbers: this.#numbers,
         saveNumbers: () => this.files.save('numbers'),
         strays: this.#strays,
         inputs: {
-          complete: () => this.#complete(),
+          complete: () => this.#gates.open(),
           policyRevision: () => this.policyRevision(),
         },
         on: {
@@ -161,7 +154,7 @@ class KernelCore implements Core {
         },
       });
       this.#side = side;
-      this.#restoreRules(side.mark);
+      this.#rules.restore(side.mark);
       // A table may become complete without a changed row.
       for (const table of this.#inputs) this.db.initialisedWatch(table).onFire(() => side.sync.schedule());
       side.start();
@@ -188,7 +181,7 @@ class KernelCore implements Core {
     this.#side = undefined;
     await side.stop();
     await this.files.stop();
-    if (!this.#rulesUnknown()) side.mark.noteRules(this.#rules());
+    this.#rules.ended(side.mark);
     this.#model.dispose();
     if (this.#own) this.#datapath.stop();
     this.#waiters.close();
@@ -228,7 +221,7 @@ class KernelCore implements Core {
     const status = writer?.endpoints.status(key);
     const broken = sync?.broken instanceof Error ? sync.broken : undefined;
     const cause = status?.kind === 'error' ? status.error : broken;
-    const pending = this.#pendingInputs();
+    const pending = this.#gates.pending();
     const awaited =
       pending.length > 0
         ? `these inputs are not complete yet: ${pending.join(', ')}`
@@ -256,7 +249,7 @@ class KernelCore implements Core {
         : undefined;
     // Before the inputs are complete no round runs: the programs of a pod that is gone have nothing to enforce until then.
     await this.#waiters.until(
-      () => (this.#pendingInputs().length > 0 ? true : gone()),
+      () => (this.#gates.pending().length > 0 ? true : gone()),
       AbortSignal.timeout(UPSERT_TIMEOUT_MS),
     );
     await this.files.saved();
@@ -297,19 +290,19 @@ class KernelCore implements Core {
     json: unknown,
     options: { readonly replace?: boolean; readonly replaceWithLabels?: readonly string[] } = {},
   ): ReturnType<Core['importRules']> {
-    const problems = this.#imported.import(json, options);
+    const problems = this.#rules.imported.import(json, options);
     if (!problems.some(({ code }) => code !== 'Warning')) this.#rulesChanged();
     return { revision: this.policyRevision(), problems };
   }
 
   importedRules(labels: readonly string[] = []): readonly ImportedRule[] {
-    return this.#imported.list(labels);
+    return this.#rules.imported.list(labels);
   }
 
   deleteRules(labels: readonly string[]): { readonly revision: number; readonly deleted: number } {
-    const deleted = this.#imported.delete(labels);
+    const deleted = this.#rules.imported.delete(labels);
     // Where nobody knows which there are, only who deletes all says so: there are none.
-    if (deleted > 0 || (labels.length === 0 && this.#rulesAwaited())) this.#rulesChanged();
+    if (deleted > 0 || (labels.length === 0 && this.#rules.unknown)) this.#rulesChanged();
     return { revision: this.policyRevision(), deleted };
   }
 
@@ -323,9 +316,9 @@ class KernelCore implements Core {
 
   rulesWait(): RulesWait | undefined {
     if (this.#side === undefined) return undefined;
-    if (this.#rulesUnknown()) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN };
+    if (this.#rules.unknown) return { reason: 'ImportedRulesUnknown', message: RULES_UNKNOWN };
     if (!this.#pending.lasting()) return undefined;
-    return { reason: 'InputsIncomplete', message: incompleteText(this.#pendingInputs()) };
+    return { reason: 'InputsIncomplete', message: incompleteText(this.#gates.pending()) };
   }
 
   realised(): Realised {
@@ -383,14 +376,14 @@ class KernelCore implements Core {
       side: this.#side,
       removed: this.#removed,
       pending,
-      rulesAwaited: this.#rulesAwaited(),
+      rulesAwaited: this.#side !== undefined && this.#rules.unknown,
       more: [
         endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
         connectionsCheck(this, this.#side?.spentShares() ?? []),
         labelsCheck({
           waiting: this.#model.unidentified(),
           now: performance.now(),
-          concluding: pending.length === 0 && !this.#rulesAwaited(),
+          concluding: pending.length === 0,
         }),
         this.files.check(),
         stepsCheck(this.#model.failedSteps()),
@@ -401,35 +394,6 @@ class KernelCore implements Core {
   #need(what: string): KernelSide {
     if (this.#side === undefined) throw new NotStartedError(what);
     return this.#side;
-  }
-
-  #complete(): 'nothing' | 'addresses' | 'rules' {
-    if (this.#pendingInputs().length === 0) return 'rules';
-    const { policies, peerSets } = this.tables;
-    const addresses = this.#inputs.filter((table) => table !== policies && table !== peerSets);
-    if (addresses.some((table) => this.db.pendingInitialisers(table).length > 0)) return 'nothing';
-    if (this.#rulesLate === undefined) {
-      this.#rulesLate = false;
-      setTimeout(() => {
-        this.#rulesLate = true;
-        this.#side?.sync.schedule();
-      }, RULES_WITHIN_MS).unref();
-    }
-    return this.#rulesLate ? 'addresses' : 'nothing';
-  }
-
-  /** Inputs that are not complete; while there is one no rule is put in force. */
-  #pendingInputs(): string[] {
-    const tables = this.#inputs.flatMap((table) =>
-      this.db.pendingInitialisers(table).map((name) => `${table.name} (${name})`),
-    );
-    // While they are not listed it is not known which are missing.
-    if (this.db.pendingInitialisers(this.tables.peerSets).length > 0) return tables;
-    const [awaited] = this.#model.awaited();
-    if (awaited === undefined) return tables;
-    const [hash, { kind, namespace, name }] = awaited;
-    const of = `${kind} ${namespace === undefined ? '' : `${namespace}/`}${name}`;
-    return [...tables, `PeerSet ${hash}, which ${of} names`];
   }
 
   async #restore(): Promise<void> {
@@ -458,55 +422,8 @@ class KernelCore implements Core {
     if (kept.length < endpoints.length) void this.files.save('endpoints');
   }
 
-  /** Rules of which the file does not tell stay in force until somebody says which there are. */
-  #restoreRules(mark: KernelSide['mark']): void {
-    const { log } = this.#options;
-    const loaded = this.files.load('rules');
-    const rules = contentOf(loaded) ?? [];
-    const known = mark.mayHaveRules(rules, typeof loaded === 'object' ? 'file' : loaded);
-    const [problem] =
-      known && rules.length > 0 ? this.#imported.import(rules).filter(({ code }) => code !== 'Warning') : [];
-    if (problem !== undefined) {
-      const said = `${problem.path}: ${problem.message}`;
-      this.files.refuse('rules', new ImportedRulesError(said));
-    }
-    if (known && problem === undefined) {
-      mark.noteRules(rules);
-      this.#rulesAre();
-    } else
-      log.warn(
-        { file: join(this.#options.stateDir, 'rules.json') },
-        'which rules were imported is not known; what is enforced stays until they are imported or deleted',
-      );
-  }
-
-  #rulesAwaited(): boolean {
-    return this.#side !== undefined && this.#rulesUnknown();
-  }
-
-  #rulesUnknown(): boolean {
-    return this.db.pendingInitialisers(this.tables.policies).includes(IMPORTED);
-  }
-
-  /** Their file is not touched before. */
-  #rulesAre(): void {
-    this.files.provide('rules', () => this.#rules());
-    this.db.write([this.tables.policies], (txn) => this.#rulesKnown(txn));
-  }
-
   #rulesChanged(): void {
-    if (this.#side === undefined) return;
-    this.#side.mark.changeRules();
-    this.#rulesAre();
-    const rules = this.#rules();
-    void this.files.save('rules').then(() => {
-      // Others may be on their way to the file.
-      if (isDeepStrictEqual(rules, this.#rules())) this.#side?.mark.noteRules(rules);
-    });
-  }
-
-  #rules(): readonly unknown[] {
-    return this.#imported.list().map(({ json }) => json);
+    if (this.#side !== undefined) this.#rules.changed(this.#side.mark);
   }
 
   #endpointRows(): readonly EndpointRow[] {
