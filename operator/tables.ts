@@ -58,7 +58,7 @@ export function createTables(db: StateDB): Tables {
   ): Table<Desired<T>, I> => db.table({ name, key: (desired) => key(desired.row), indexes, equals: isDeepStrictEqual });
   return {
     inputSources: db.table<InputSource, 'place'>({
-      name: 'input-sources',
+      name: 'inputSources',
       key: ({ name }) => name,
       indexes: [{ name: 'place', keys: ({ place }) => [keys.uint(place, 8)] }],
     }),
@@ -74,32 +74,32 @@ export function createTables(db: StateDB): Tables {
     nodes: input<NodeRow>('nodes', (row) => row.name),
     services: input<ServiceRow>('services', (row) => row.key),
     serviceSlices: db.table<ServiceSliceRow, 'service'>({
-      name: 'service-slices',
+      name: 'serviceSlices',
       key: (row) => row.key,
       indexes: [{ name: 'service', keys: ({ service }) => [service] }],
       equals: isDeepStrictEqual,
     }),
     servicePeers: db.table<ServicePeers, 'name'>({
-      name: 'service-peers',
+      name: 'servicePeers',
       key: ({ namespace, name }) => `${namespace}/${name}`,
       indexes: [{ name: 'name', keys: ({ name }) => [name] }],
       equals: isDeepStrictEqual,
     }),
-    reports: input<NodeReportRow>('node-reports', (row) => row.node),
+    reports: input<NodeReportRow>('nodeReports', (row) => row.node),
     // A later version of the same generation differs in what nobody waits for: the first one stays.
     resolvedVersions: db.table({
-      name: 'resolved-versions',
+      name: 'resolvedVersions',
       key: (row) => row.name,
       equals: (a, b) => a.uid === b.uid && a.generation === b.generation,
     }),
-    identities: desired('desired-identities', (row) => String(row.id)),
-    peerSets: desired('desired-peer-sets', (row) => row.name, [{ name: 'hash', keys: ({ row }) => [row.hash] }]),
-    resolved: desired('desired-resolved-policies', (row) => row.name, [
+    identities: desired('desiredIdentities', (row) => String(row.id)),
+    peerSets: desired('desiredPeerSets', (row) => row.name, [{ name: 'hash', keys: ({ row }) => [row.hash] }]),
+    resolved: desired('desiredResolvedPolicies', (row) => row.name, [
       { name: 'peer-set', keys: ({ row }) => hashesOf(row.rules) },
     ]),
-    slices: desired('desired-endpoint-slices', (row) => row.name),
-    statuses: desired('desired-policy-statuses', (row) => row.key),
-    events: desired('desired-events', (row) => row.key, [{ name: 'about', keys: ({ row }) => [row.about.key] }]),
+    slices: desired('desiredEndpointSlices', (row) => row.name),
+    statuses: desired('desiredPolicyStatuses', (row) => row.key),
+    events: desired('desiredEvents', (row) => row.key, [{ name: 'about', keys: ({ row }) => [row.about.key] }]),
   };
 }
 

@@ -144,7 +144,7 @@ export interface ResolvedVersionRow {
   /** Of the policy that it comes from. */
   readonly uid: string;
   readonly generation: number;
-  /** A resourceVersion at which it held this generation. */
+  /** A resourceVersion at which it had this generation. */
   readonly version: string;
 }
 
@@ -207,7 +207,7 @@ export interface EventRow {
   readonly last: string;
 }
 
-/** What the API held when the operator started. */
+/** What the API server had when the operator started. */
 export interface Adopted {
   readonly identities: Iterable<IdentityRow>;
   readonly peerSets: Iterable<{
@@ -220,7 +220,7 @@ export interface Adopted {
   readonly statuses: Iterable<{ readonly key: string; readonly uid: string; readonly status: PolicyStatus }>;
 }
 
-/** A CiliumEndpointSlice that the API held. */
+/** A CiliumEndpointSlice that the API server had. */
 export interface AdoptedSlice {
   readonly name: string;
   readonly namespace: string;

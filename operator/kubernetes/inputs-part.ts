@@ -4,7 +4,7 @@ import { definePart } from '../parts/contract.ts';
 import { tablesPart } from '../tables-part.ts';
 import { Inputs } from './inputs.ts';
 
-/** From the API into what parts keep of it. Whoever waits for all of it waits for table `input-sources` to be complete. */
+/** From the API into what parts keep of it. Whoever waits for all of it waits for table `inputSources` to be complete. */
 export const inputsPart = definePart({
   name: 'inputs',
   needs: { tables: tablesPart, lease: leasePart, failures: failuresPart },

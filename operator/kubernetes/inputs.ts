@@ -43,7 +43,7 @@ export class Inputs {
     this.#complete = options.db.initialiser(this.#table, 'inputs');
   }
 
-  /** Resolves when every kind has been read completely, or does not matter; then table `input-sources` is complete. */
+  /** Resolves when every kind has been read completely, or does not matter; then table `inputSources` is complete. */
   async start(): Promise<void> {
     const sources = this.#options.sources();
     const kinds = new Map(sources.map(({ resource }) => [resource.plural, resource]));

@@ -11,7 +11,7 @@ import type { PolicyRow } from '../types.ts';
 import { Inputs } from './inputs.ts';
 import { namespaceRow, policyRow } from './rows.ts';
 import { policySources, reportSources, workloadSources } from './sources.ts';
-import type { Held } from './target.ts';
+import type { Stored } from './target.ts';
 import { createTargets, targetSources } from './targets.ts';
 
 const LIMITS = { ...NO_LIMITS, rulesPerPolicy: 100 };
@@ -105,7 +105,7 @@ describe('policies that ask for more than one may', () => {
   it('are kept in a few hundred bytes each, are listed few at a time, and say what they need as before', async () => {
     for (let n = 0; n < 25; n += 1) server.policies.push(policy(`p${n}`, RULES));
     await inputs.start();
-    for (const row of [...rows<PolicyRow>('policies'), ...rows<Held<unknown>>('held-ciliumnetworkpolicies-status')])
+    for (const row of [...rows<PolicyRow>('policies'), ...rows<Stored<unknown>>('storedCiliumNetworkPolicyStatus')])
       expect(sizeOf(row)).toBeLessThan(500);
     expect(rows('policies')).toHaveLength(25);
     expect(server.pages).toEqual([10, 10, 10]);
@@ -125,9 +125,9 @@ describe('policies that ask for more than one may', () => {
       ...{ apiVersion, kind, metadata: { name, namespace: where, uid: 'p' } },
       status: status as never,
     });
-    const [held] = rows<Held<{ readonly status: unknown }>>('held-ciliumnetworkpolicies-status');
-    expect(held?.object.status).toEqual(status);
-    expect(sizeOf(held)).toBeLessThan(500);
+    const [stored] = rows<Stored<{ readonly status: unknown }>>('storedCiliumNetworkPolicyStatus');
+    expect(stored?.object.status).toEqual(status);
+    expect(sizeOf(stored)).toBeLessThan(500);
   });
 
   it('are counted once a generation; one that asks for less is kept whole', async () => {
@@ -138,7 +138,7 @@ describe('policies that ask for more than one may', () => {
     // Without a generation of its own nobody looks at what it asks for again.
     server.event(policy('p', 3, 1, 2));
     await eventually(
-      async () => rows<Held<unknown>>('held-ciliumnetworkpolicies-status').map(({ version }) => version),
+      async () => rows<Stored<unknown>>('storedCiliumNetworkPolicyStatus').map(({ version }) => version),
       (versions) => versions.includes(2n),
       5,
     );

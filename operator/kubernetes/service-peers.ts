@@ -7,7 +7,7 @@ import type { ServiceRow, ServiceSliceRow } from '../types.ts';
 export function deriveServicePeers(db: StateDB, tables: Tables): Derivation {
   const { services, serviceSlices, servicePeers } = tables;
   return derive(db, {
-    name: 'service-peers',
+    name: 'servicePeers',
     into: servicePeers,
     inputs: [services, serviceSlices],
     fn: (row, read) => [servicePeersOf(row, () => read.list(serviceSlices, 'service', row.key))],

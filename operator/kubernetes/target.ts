@@ -30,7 +30,7 @@ export interface TargetOptions<T extends KubeObject> {
   /** Whether the object is as we write them. One that is not counts as absent, and is overwritten, or removed. Default: it is. */
   readonly readable?: (object: T) => boolean;
   /** For `has`. */
-  readonly indexes?: readonly IndexSpec<Held<T>>[];
+  readonly indexes?: readonly IndexSpec<Stored<T>>[];
   /**
    * An apply leaves what others have put beside our fields. With this, such an object is replaced: by `wanted`'s content in
    * what the server answered.
@@ -42,7 +42,7 @@ export interface TargetOptions<T extends KubeObject> {
 }
 
 /** An object as the API server holds it. */
-export interface Held<T> {
+export interface Stored<T> {
   readonly object: T;
   readonly version: bigint;
   /** Another hand has made something of it that is none of ours. */
@@ -64,25 +64,25 @@ interface Writing {
 
 export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   readonly #options: TargetOptions<T>;
-  readonly #held: Table<Held<T>>;
+  readonly #stored: Table<Stored<T>>;
   readonly #sent: Table<Sent<T>>;
-  /** Content that is being written: its event may come before the answer, and is no other hand's. */
+  /** Writes under way: a watch event with this content is our own. */
   readonly #writing = new Map<string, Writing>();
   /** Keys of objects whose deletion is under way. */
   readonly #leaving = new Set<string>();
 
-  /** Registers two tables: `held-` and the kind, `sent-` and the kind. */
+  /** Registers two tables: `stored` and the kind, `sent` and the kind. */
   constructor(options: TargetOptions<T>) {
     this.#options = options;
     const { db, resource, subresource } = options;
     const indexes = (options.indexes ?? []).map(({ keys, ...spec }) => ({
       ...spec,
-      keys: (held: Held<T>) => (held.unreadable === true ? [] : keys(held)),
+      keys: (stored: Stored<T>) => (stored.unreadable === true ? [] : keys(stored)),
     }));
-    const kind = [resource.plural, ...(subresource === undefined ? [] : [subresource])].join('-');
-    this.#held = db.table({ name: `held-${kind}`, key: ({ object }) => objectKey(object), indexes });
+    const kind = `${resource.kind}${subresource === undefined ? '' : 'Status'}`;
+    this.#stored = db.table({ name: `stored${kind}`, key: ({ object }) => objectKey(object), indexes });
     this.#sent = db.table({
-      name: `sent-${kind}`,
+      name: `sent${kind}`,
       key: ({ key }) => key,
       indexes: indexes.map(({ name, keys }) => ({
         name,
@@ -92,8 +92,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   }
 
   get(key: string): T | undefined {
-    const held = this.#read((reader) => reader.get(this.#held, key));
-    return held?.unreadable === true ? undefined : held?.object;
+    const stored = this.#read((reader) => reader.get(this.#stored, key));
+    return stored?.unreadable === true ? undefined : stored?.object;
   }
 
   /** Whether the API server holds the object, and nobody is deleting it here. */
@@ -104,20 +104,20 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   /** In the order of their keys. */
   objects(): readonly T[] {
     return this.#read((reader) =>
-      Array.from(reader.all(this.#held)).flatMap(({ object, unreadable }) => (unreadable === true ? [] : [object])),
+      Array.from(reader.all(this.#stored)).flatMap(({ object, unreadable }) => (unreadable === true ? [] : [object])),
     );
   }
 
   /** Of those that are not as we write them, too. */
   keys(): readonly string[] {
-    return this.#read((reader) => Array.from(reader.all(this.#held), ({ object }) => objectKey(object)));
+    return this.#read((reader) => Array.from(reader.all(this.#stored), ({ object }) => objectKey(object)));
   }
 
   /** Whether an object has this key in an index; one too, that is being written, or whose write was not acknowledged. */
   has(index: string, key: string): boolean {
     return this.#read(
       (reader) =>
-        reader.list(this.#held, index, key).next().done === false ||
+        reader.list(this.#stored, index, key).next().done === false ||
         reader.list(this.#sent, index, key).next().done === false,
     );
   }
@@ -127,10 +127,10 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const at = versionOf(resourceVersion);
     for (const [key, writing] of this.#writing) if (!listed.has(key)) writing.goneAt = at;
     this.#learn((txn) => {
-      const gone = Array.from(txn.all(this.#held)).filter(
+      const gone = Array.from(txn.all(this.#stored)).filter(
         ({ object, version }) => version <= at && !listed.has(objectKey(object)),
       );
-      for (const { object } of gone) txn.delete(this.#held, objectKey(object));
+      for (const { object } of gone) txn.delete(this.#stored, objectKey(object));
       return [...gone.map(({ object }) => object), ...items.filter((item) => this.#take(txn, item))];
     });
   }
@@ -145,9 +145,9 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const writing = this.#writing.get(key);
     if (writing !== undefined) writing.goneAt = at;
     this.#learn((txn) => {
-      const before = txn.get(this.#held, key);
+      const before = txn.get(this.#stored, key);
       if (before === undefined || at < before.version) return [];
-      txn.delete(this.#held, key);
+      txn.delete(this.#stored, key);
       return [item];
     });
   }
@@ -182,10 +182,11 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
     const version = versionOf(answer.metadata.resourceVersion);
     answer = this.#kept(withoutManagedFields(answer));
     this.#learn((txn) => {
-      const meanwhile = txn.get(this.#held, key);
+      const meanwhile = txn.get(this.#stored, key);
       // Nobody else tells of it where it came and went between two lists.
       if (writing.goneAt !== undefined && version <= writing.goneAt) return [answer];
-      if (meanwhile === undefined || meanwhile.version <= version) txn.upsert(this.#held, { object: answer, version });
+      if (meanwhile === undefined || meanwhile.version <= version)
+        txn.upsert(this.#stored, { object: answer, version });
       return [];
     });
     this.#acknowledged(key);
@@ -194,8 +195,8 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
 
   /** Removes the object; succeeds when it is absent. Throws ApiError. */
   async remove(key: string): Promise<void> {
-    const held = this.#read((reader) => reader.get(this.#held, key));
-    const object = held?.object ?? this.#read((reader) => reader.get(this.#sent, key))?.objects.at(-1);
+    const stored = this.#read((reader) => reader.get(this.#stored, key));
+    const object = stored?.object ?? this.#read((reader) => reader.get(this.#sent, key))?.objects.at(-1);
     if (object === undefined) return;
     const { client, resource, onWrite } = this.#options;
     const { name, namespace, uid } = object.metadata;
@@ -209,7 +210,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
       this.#leaving.delete(key);
     }
     this.#learn((txn) => {
-      if (txn.get(this.#held, key)?.object.metadata.uid === uid) txn.delete(this.#held, key);
+      if (txn.get(this.#stored, key)?.object.metadata.uid === uid) txn.delete(this.#stored, key);
       return [];
     });
     this.#acknowledged(key);
@@ -239,14 +240,14 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   #take(txn: WriteTxn, item: T): boolean {
     const key = objectKey(item);
     const version = versionOf(item.metadata.resourceVersion);
-    const before = txn.get(this.#held, key);
+    const before = txn.get(this.#stored, key);
     if (before !== undefined && version <= before.version) return false;
     const { content, readable } = this.#options;
     if (readable?.(item) === false) {
-      txn.upsert(this.#held, { object: this.#kept(item), version, unreadable: true });
+      txn.upsert(this.#stored, { object: this.#kept(item), version, unreadable: true });
       return true;
     }
-    txn.upsert(this.#held, { object: this.#kept(item), version });
+    txn.upsert(this.#stored, { object: this.#kept(item), version });
     const now = content(item);
     if (before !== undefined && before.unreadable !== true && isDeepStrictEqual(content(before.object), now))
       return false;
@@ -256,7 +257,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
 
   /** Changes what is known; `change` returns what is not any more as it was, and not by our hand. */
   #learn(change: (txn: WriteTxn) => readonly T[]): void {
-    const drifted = this.#options.db.write([this.#held], change);
+    const drifted = this.#options.db.write([this.#stored], change);
     // After the commit: who is told writes other tables.
     for (const object of drifted) this.#options.onDrift?.(objectKey(object));
   }

@@ -61,12 +61,12 @@ export class AddressClaims {
   constructor(db: StateDB, options: AddressClaimsOptions) {
     this.#options = options;
     this.#owners = db.table<Owner>({
-      name: 'address-owners',
+      name: 'addressOwners',
       key: ({ address }) => address,
       indexes: [{ name: 'awaited', keys: ({ awaited }) => (awaited ? [''] : []) }],
     });
     this.#claims = db.table<Claim>({
-      name: 'address-claims',
+      name: 'addressClaims',
       key: ({ address, pod }) => claimKey(address, pod),
       equals: isDeepStrictEqual,
       indexes: [

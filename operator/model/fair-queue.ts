@@ -29,7 +29,7 @@ export class FairQueue<T extends Queued> {
       key: ({ item }) => item.key,
       indexes: [{ name: 'place', keys: ({ item, since }) => [keys.join(item.owner, keys.uint(since))] }],
     });
-    this.#owners = turnTable(db, `${name}-owners`);
+    this.#owners = turnTable(db, `${name}Owners`);
     this.#turns = new Turns(this.#owners);
   }
 

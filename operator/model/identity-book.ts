@@ -64,8 +64,8 @@ export class IdentityBook {
     options: IdentityBookOptions,
   ) {
     this.#known = known;
-    this.#counts = db.table<Count>({ name: 'identity-counts', key: ({ namespace }) => namespace });
-    this.#cursor = db.table<Cursor>({ name: 'identity-cursor', key: () => CURSOR });
+    this.#counts = db.table<Count>({ name: 'identityCounts', key: ({ namespace }) => namespace });
+    this.#cursor = db.table<Cursor>({ name: 'identityCursor', key: () => CURSOR });
     this.#desired = desired;
     this.#range = options.range ?? CLUSTER_RANGE;
     this.#options = options;

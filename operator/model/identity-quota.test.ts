@@ -75,7 +75,7 @@ class Cluster {
   dropUnused(): void {
     const { identities, peerSets } = this.desired;
     using snapshot = this.model.db.read();
-    const known = this.model.db.tables().find(({ name }) => name === 'known-identities')?.table as Table<KnownIdentity>;
+    const known = this.model.db.tables().find(({ name }) => name === 'knownIdentities')?.table as Table<KnownIdentity>;
     for (const { row, unusedSince } of snapshot.all(known)) {
       if (unusedSince === undefined) continue;
       identities.delete(`${row.id}`);

@@ -11,7 +11,7 @@ export interface KnownIdentity {
 
 export function createKnownIdentities(db: StateDB): Table<KnownIdentity> {
   return db.table<KnownIdentity>({
-    name: 'known-identities',
+    name: 'knownIdentities',
     key: ({ row }) => identityKey(row.id),
     indexes: [
       { name: 'labels', keys: ({ row }) => [labelsKey(row.labels)] },

@@ -39,7 +39,7 @@ export interface ModelOptions extends PodBookOptions {
   readonly identityGraceMs: number;
   /** What policies may ask for. Default: nothing is limited. */
   readonly policyLimits?: PolicyLimits;
-  /** Milliseconds between two statuses of one policy. Default 0: nothing is held back. */
+  /** Milliseconds between two statuses of one policy. Default 0: nothing is delayed. */
   readonly statusIntervalMs?: number;
   /** Default: the machine's. */
   readonly stopwatch?: Stopwatch;
@@ -54,7 +54,7 @@ interface KeptKind {
 export interface Later {
   /** There was no time for something. */
   readonly more: boolean;
-  /** Milliseconds until a status that was held back is due; undefined: none was. */
+  /** Milliseconds until a status that was delayed is due; undefined: none was. */
   readonly dueInMs: number | undefined;
   /** The same for Events. */
   readonly eventDueInMs: number | undefined;
@@ -104,7 +104,7 @@ export class Model {
     this.#hosts = hosts;
     this.#statuses = new StatusBoard(sources, { ...tables, ...forStatuses }, { now, intervalMs });
     this.#pods = new PodBook(db, sources, options);
-    this.#keptKinds = db.table<KeptKind>({ name: 'kept-policy-kinds', key: ({ kind }) => kind });
+    this.#keptKinds = db.table<KeptKind>({ name: 'keptPolicyKinds', key: ({ kind }) => kind });
     const { identities, peerSets, resolved, slices, statuses, events } = tables;
     const desired: readonly AnyTable[] = [identities, peerSets, resolved, slices, statuses, events];
     this.#derived = desired.map((table) => db.initialiser(table, 'derived'));

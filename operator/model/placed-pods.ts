@@ -14,7 +14,7 @@ export interface PlacedPod {
 
 export function createPlacedPods(db: StateDB): Table<PlacedPod> {
   return db.table<PlacedPod>({
-    name: 'placed-pods',
+    name: 'placedPods',
     key: ({ row }) => row.key,
     indexes: [
       { name: 'identity', keys: ({ identity }) => (identity === undefined ? [] : [identityKey(identity)]) },

@@ -28,7 +28,7 @@ export class PodNetworks {
 
   constructor(db: StateDB) {
     this.#nodes = db.table<NodeRow>({
-      name: 'pod-networks',
+      name: 'podNetworks',
       key: ({ name }) => name,
       indexes: [
         { name: 'podCidr', kind: 'lpm', keys: ({ podCidrs }) => podCidrs.map(cidrKey) },

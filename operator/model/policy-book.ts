@@ -79,7 +79,7 @@ export class PolicyBook {
     this.#limits = limits;
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
     this.#entries = db.table<PolicyEntry>({
-      name: 'parsed-policies',
+      name: 'parsedPolicies',
       key: ({ row }) => row.key,
       indexes: [
         selector,
@@ -102,11 +102,11 @@ export class PolicyBook {
       ],
     });
     this.#adopted = db.table<AdoptedPolicy>({
-      name: 'adopted-policies',
+      name: 'adoptedPolicies',
       key: ({ resolved }) => resolved.name,
       indexes: [selector, { name: 'kind', keys: ({ resolved }) => [resolved.source.kind] }],
     });
-    this.#counts = db.table<Count>({ name: 'policy-counts', key: ({ namespace }) => namespace });
+    this.#counts = db.table<Count>({ name: 'policyCounts', key: ({ namespace }) => namespace });
     this.#cookies = new CookieBook(db);
   }
 

@@ -67,7 +67,7 @@ export class PortNames {
   constructor(db: StateDB, sources: PortNamesSources, onChange: (txn: WriteTxn, policy: string) => void) {
     this.#sources = sources;
     this.#onChange = onChange;
-    this.#givers = db.table<Giver>({ name: 'named-ports', key: ({ name, identity }) => giverKey(name, identity) });
+    this.#givers = db.table<Giver>({ name: 'namedPorts', key: ({ name, identity }) => giverKey(name, identity) });
   }
 
   get tables(): readonly AnyTable[] {

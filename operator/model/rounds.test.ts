@@ -14,7 +14,7 @@ const nothing = { identities: [], peerSets: [], resolved: [], slices: [], status
 const desiredTables = (model: TestModel): unknown[] =>
   model.db
     .tables()
-    .filter(({ name }) => name.startsWith('desired-'))
+    .filter(({ name }) => name.startsWith('desired'))
     .map(({ rows, pending }) => [rows, pending]);
 
 describe('rounds', () => {

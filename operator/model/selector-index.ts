@@ -82,8 +82,8 @@ export class SelectorIndex {
     this.#identities = identities;
     this.#options = options;
     this.#selectors = db.table<SelectorRow>({ name: 'selectors', key: ({ hash }) => hash, indexes: [WANTS] });
-    this.#members = db.table<Members>({ name: 'set-members', key: ({ hash }) => hash });
-    this.#looks = db.table<Look>({ name: 'set-looks', key: ({ key }) => key });
+    this.#members = db.table<Members>({ name: 'setMembers', key: ({ hash }) => hash });
+    this.#looks = db.table<Look>({ name: 'setLooks', key: ({ key }) => key });
   }
 
   get tables(): readonly AnyTable[] {

@@ -128,7 +128,7 @@ describe('a policy with toServices', () => {
     model.setPolicy(policy('r', byTier('data', 'b')));
     peersOf(model);
     const read = (): readonly string[] => {
-      const { table } = model.db.tables().find(({ name }) => name === 'parsed-policies') ?? {};
+      const { table } = model.db.tables().find(({ name }) => name === 'parsedPolicies') ?? {};
       if (table === undefined) throw new Error('no such table');
       using changes = model.db.changes(table as Table<PolicyEntry>, { name: 'test' });
       changes.next(100);

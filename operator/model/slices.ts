@@ -44,7 +44,7 @@ export class SlicePacker {
   constructor(db: StateDB, desired: Table<Desired<SliceRow>>) {
     this.#desired = desired;
     this.#slices = db.table<Slice>({
-      name: 'packed-slices',
+      name: 'packedSlices',
       key: ({ name }) => name,
       indexes: [
         {
@@ -54,7 +54,7 @@ export class SlicePacker {
       ],
     });
     this.#places = db.table<Place>({
-      name: 'slice-places',
+      name: 'slicePlaces',
       key: ({ namespace, pod }) => placeKey(namespace, pod),
       indexes: [
         { name: 'slice', keys: ({ slice }) => [slice] },

@@ -69,7 +69,7 @@ function reporting(nodes: readonly string[], failures: readonly ReportedFailure[
   });
   model.setReport(world.report(1));
   model.flush();
-  // The first of these shows it; since the last, nothing is held back.
+  // The first of these shows it; since the last, nothing is delayed.
   for (let i = 0; i < 2; i += 1) {
     world.now += INTERVAL;
     model.flush();

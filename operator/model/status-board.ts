@@ -69,7 +69,7 @@ export class StatusBoard {
     this.#progress.found(txn, entry);
   }
 
-  /** What the policy's status depends on may have changed: it is folded in its turn, or once it is due when it is held back. */
+  /** What the policy's status depends on may have changed: it is folded in its turn, or once it is due when it is delayed. */
   mark(txn: WriteTxn, key: string): void {
     if (txn.get(this.#tables.statusMarks, key)?.dueAt === undefined) this.#queue(txn, key);
   }
@@ -105,18 +105,18 @@ export class StatusBoard {
     for (const key of this.#progress.count(txn, node, row)) this.mark(txn, key);
   }
 
-  /** Milliseconds until an Event that was held back is due; undefined: none was. */
+  /** Milliseconds until an Event that was delayed is due; undefined: none was. */
   eventDueInMs(reader: Reader): number | undefined {
     return this.#events.dueInMs(reader, this.#options.now());
   }
 
-  /** Milliseconds until a status that was held back is due; undefined: none was. */
+  /** Milliseconds until a status that was delayed is due; undefined: none was. */
   dueInMs(reader: Reader): number | undefined {
     const { now, intervalMs } = this.#options;
     return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
   }
 
-  /** What was held back is folded in its turn, where it is due now; Events that are due are told. */
+  /** What was delayed is folded in its turn, where it is due now; Events that are due are told. */
   tellDue(txn: WriteTxn): void {
     const now = this.#options.now();
     for (const mark of [...due(txn, this.#tables.statusMarks, now, this.#options.intervalMs)]) {
@@ -126,7 +126,7 @@ export class StatusBoard {
     this.#events.tellDue(txn, now);
   }
 
-  /** Puts the status into the desired table, unless it is held back, or says nothing new. */
+  /** Puts the status into the desired table, unless it is delayed, or says nothing new. */
   fold(txn: WriteTxn, key: string): void {
     // Its selectors are still to be evaluated: it is marked once they are.
     if (this.#sources.queue.has(txn, workKey('sets', key))) return;

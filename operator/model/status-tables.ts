@@ -56,18 +56,18 @@ export function statusTables(db: StateDB): StatusTables {
   };
   return {
     statusMarks: db.table<StatusMark>({
-      name: 'statuses-to-fold',
+      name: 'statusesToFold',
       key: (row) => row.key,
       indexes: [dueAt],
     }),
-    shownStatuses: db.table<ShownStatus>({ name: 'shown-statuses', key: (row) => row.key }),
+    shownStatuses: db.table<ShownStatus>({ name: 'shownStatuses', key: (row) => row.key }),
     toldEvents: db.table<ToldEvent>({
-      name: 'told-events',
+      name: 'shownEvents',
       key: ({ row }) => row.key,
       indexes: [dueAt, { name: 'policy', keys: ({ row }) => [row.about.key] }],
     }),
     countedReports: db.table<NodeReportRow>({
-      name: 'counted-reports',
+      name: 'countedReports',
       key: (row) => row.node,
       indexes: [
         {
@@ -82,7 +82,7 @@ export function statusTables(db: StateDB): StatusTables {
       ],
     }),
     awaiting: db.table<Awaiting>({
-      name: 'policies-waiting-for-nodes',
+      name: 'policiesWaitingForNodes',
       key: ({ key }) => key,
       indexes: [{ name: 'version', keys: ({ version }) => versionKeys(version) }],
     }),

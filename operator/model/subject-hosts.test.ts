@@ -53,7 +53,7 @@ class Cluster {
   }
 
   get counted(): Record<string, number> {
-    const names = ['counted-subjects', 'subject-hosts'];
+    const names = ['countedSubjects', 'subjectHosts'];
     return Object.fromEntries(
       this.#model.db.tables().flatMap(({ name, rows }) => (names.includes(name) ? [[name, rows]] : [])),
     );
@@ -71,7 +71,7 @@ describe('the nodes that host what a policy selects', () => {
     const cluster = new Cluster();
     for (const name of ['p', 'q', 'r']) cluster.policy(name, {});
     expect(cluster.selected).toEqual({ p: '20 on 2', q: '20 on 2', r: '20 on 2' });
-    expect(cluster.counted).toEqual({ 'counted-subjects': 1, 'subject-hosts': 2 });
+    expect(cluster.counted).toEqual({ countedSubjects: 1, subjectHosts: 2 });
     const walks = jest.spyOn(SelectorIndex.prototype, 'members');
     cluster.pod(21, 'app1');
     cluster.deletePod(0);
@@ -104,16 +104,16 @@ describe('the nodes that host what a policy selects', () => {
     cluster.policy('q', {});
     cluster.policy('r', {}, app('app1'));
     expect(cluster.selected).toEqual({ p: '20 on 2', q: '20 on 2', r: '20 on 2' });
-    expect(cluster.counted).toEqual({ 'counted-subjects': 2, 'subject-hosts': 4 });
+    expect(cluster.counted).toEqual({ countedSubjects: 2, subjectHosts: 4 });
     cluster.delete('p');
     cluster.policy('r', app('app1'));
     expect(cluster.selected).toMatchObject({ q: '20 on 2', r: '1 on 1' });
-    expect(cluster.counted).toEqual({ 'counted-subjects': 2, 'subject-hosts': 3 });
+    expect(cluster.counted).toEqual({ countedSubjects: 2, subjectHosts: 3 });
     cluster.delete('q');
     cluster.delete('r');
     cluster.pod(25, 'app1');
     expect(cluster.selected).toEqual({});
-    expect(cluster.counted).toEqual({ 'counted-subjects': 0, 'subject-hosts': 0 });
+    expect(cluster.counted).toEqual({ countedSubjects: 0, subjectHosts: 0 });
     cluster.policy('p', {});
     expect(cluster.selected).toEqual({ p: '21 on 2' });
   });

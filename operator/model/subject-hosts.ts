@@ -49,16 +49,16 @@ export class SubjectHosts {
   constructor(db: StateDB, sources: SubjectHostsSources) {
     this.#sources = sources;
     this.#groups = db.table<Group>({
-      name: 'counted-subjects',
+      name: 'countedSubjects',
       key: ({ id }) => id,
       indexes: [{ name: 'set', keys: ({ subjects }) => subjects }],
     });
     this.#hosted = db.table<Hosted>({
-      name: 'subject-hosts',
+      name: 'subjectHosts',
       key: hostedKey,
       indexes: [{ name: 'node', keys: ({ node }) => [node] }],
     });
-    this.#selectors = db.table<SelectorRow>({ name: 'counted-selectors', key: ({ hash }) => hash, indexes: [WANTS] });
+    this.#selectors = db.table<SelectorRow>({ name: 'countedSelectors', key: ({ hash }) => hash, indexes: [WANTS] });
   }
 
   get tables(): readonly AnyTable[] {

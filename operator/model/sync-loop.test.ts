@@ -163,7 +163,7 @@ it('starts while a policy and a node are edited without end, with all that was t
   world.put(policy('other/p', 'web'), policy('tenant/p', 'a0'));
   world.syncLoop.start();
   let edits = 0;
-  while (world.of('desired-resolved-policies').rows < 2 && edits < 1_000) {
+  while (world.of('desiredResolvedPolicies').rows < 2 && edits < 1_000) {
     edits += 1;
     world.put(policy('tenant/p', `a${edits}`, 1 + edits));
     world.report('n1', edits);
@@ -253,7 +253,7 @@ describe('a policy whose selectors take long to evaluate', () => {
     for (let rounds = 0; rounds < 15; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
     world.db.write([world.tables.policies], (txn) => txn.delete(world.tables.policies, 'cnp/tenant/wide'));
     await world.syncLoop.calm();
-    for (const name of ['selectors', 'set-members', 'desired-peer-sets', 'desired-resolved-policies', 'work'])
+    for (const name of ['selectors', 'setMembers', 'desiredPeerSets', 'desiredResolvedPolicies', 'work'])
       expect(world.of(name).rows).toBe(0);
   });
 });
@@ -267,7 +267,7 @@ it('a namespace with its policies and identities at their limits delays a policy
   world.putPods(...Array.from({ length: 80 }, (_, n) => app('tenant', n)));
   for (let rounds = 0; rounds < 200; rounds += 1) await new Promise((resolve) => setImmediate(resolve));
   expect(world.of('work').rows).toBeGreaterThan(10);
-  const before = world.of('work-owners').revision;
+  const before = world.of('workOwners').revision;
   const victims = [
     world.resolvedBefore('cnp-victim.p', ''),
     world.atFirstPodOf('victim', () => 0),
@@ -277,7 +277,7 @@ it('a namespace with its policies and identities at their limits delays a policy
   world.putPods(app('victim', 0));
   await Promise.all(victims);
   // A turn is two revisions. Four lines of the tenant, and four of the victim: a few turns of each.
-  expect(world.of('work-owners').revision - before).toBeLessThan(60);
+  expect(world.of('workOwners').revision - before).toBeLessThan(60);
   await world.syncLoop.calm();
   using snapshot = world.db.read();
   expect(snapshot.count(world.tables.resolved)).toBe(21);

@@ -23,7 +23,7 @@ export interface SyncLoopOptions {
   readonly model: Model;
   /** Read once, when the inputs are complete. */
   readonly adopted: () => Adopted;
-  /** Kinds of policies that cannot be read now; table `input-sources` changes when there are fewer. */
+  /** Kinds of policies that cannot be read now; table `inputSources` changes when there are fewer. */
   readonly missingKinds: () => ReadonlySet<PolicyObjectKind>;
   /** Milliseconds between collections of unused identities. */
   readonly collectIntervalMs: number;

@@ -185,7 +185,7 @@ describe('a round of the sync loop', () => {
       const shown = snapshot.count(identities);
       if (shown > 0 && parts.size === 0) world.put(2);
       for (const table of Object.values(world.tables)) {
-        if (table.name.startsWith('desired-')) expect(snapshot.initialised(table)).toBe(snapshot.initialised(statuses));
+        if (table.name.startsWith('desired')) expect(snapshot.initialised(table)).toBe(snapshot.initialised(statuses));
       }
       if (snapshot.initialised(statuses)) return;
       if (shown > 0) parts.add(shown);
@@ -254,7 +254,7 @@ describe('a round of the sync loop', () => {
     await world.calm();
     expect(world.failed.splice(0)).toEqual([error]);
     expect(world.desired).toEqual({ slices: [], resolved: [], statuses: [] });
-    for (const { name, rows } of world.db.tables()) if (name === 'placed-pods') expect(rows).toBe(0);
+    for (const { name, rows } of world.db.tables()) if (name === 'placedPods') expect(rows).toBe(0);
     await world.stop();
   });
 });

@@ -42,7 +42,7 @@ export class WaitingPods {
 
   constructor(db: StateDB, options: WaitingPodsOptions) {
     this.#options = options;
-    this.#windows = db.table<Window>({ name: 'told-identity-lacks', key: ({ namespace }) => namespace });
+    this.#windows = db.table<Window>({ name: 'identityWarnings', key: ({ namespace }) => namespace });
   }
 
   get tables(): readonly AnyTable[] {

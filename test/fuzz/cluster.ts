@@ -168,7 +168,7 @@ export class FuzzCluster {
     await this.#read();
     for (let calm = 0; calm < 3; ) {
       await sleep(CALM_MS);
-      const waiting = db.tables().filter(({ name, rows }) => /^queued-\w+$/.test(name) && rows > 0);
+      const waiting = db.tables().filter(({ name, rows }) => name === 'work' && rows > 0);
       calm = waiting.length === 0 ? calm + 1 : 0;
     }
   }

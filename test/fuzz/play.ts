@@ -137,7 +137,7 @@ function moment(now: readonly Entry[], base: Outcome, author: Author): string[] 
 const KEPT = / localNumbers$/;
 
 /** Whether an honest policy has a row there goes by how fast things went: at most one each. */
-const ONE_A_POLICY = / (?:desired-events|told-events|policies-waiting-for-nodes)$/;
+const ONE_A_POLICY = / (?:desiredEvents|shownEvents|policiesWaitingForNodes)$/;
 
 /** Tables that have more rows than without the hostile objects. */
 function leaks(wanted: ReadonlyMap<string, number> | undefined, now: ReadonlyMap<string, number>): string[] {

@@ -39,13 +39,13 @@ const CHANGES: readonly AwaitedChange[] = [
   ...[LATER, FRESH].map((pod) => ({
     what: `pod ${podKey(pod)} is taken in`,
     most: MOST_CHANGES,
-    table: 'placed-pods',
+    table: 'placedPods',
     isIt: ({ row }: { row: { key: string } }) => row.key === podKey(pod),
   })),
   {
     what: `the edit of ${policyName} is taken in`,
     most: MOST_CHANGES,
-    table: 'parsed-policies',
+    table: 'parsedPolicies',
     isIt: ({ row }: { row: { key: string; generation: number } }) =>
       row.key === `cnp/${policyName}` && row.generation > 1,
   },

@@ -239,7 +239,7 @@ describe('a tenant that asks for more than its share', () => {
     };
     const operator = await world.operator({ client: withOwn(client, { apply }) });
     const resolved = (): number | undefined =>
-      operator.db.tables().find(({ name }) => name === 'desired-resolved-policies')?.rows;
+      operator.db.tables().find(({ name }) => name === 'desiredResolvedPolicies')?.rows;
     await world.client.create(resources.CiliumNetworkPolicy, cnp('tenant/p', peers(900)));
     await eventually(async () => expect(ofTenant).toBeGreaterThan(50));
     await world.client.create(resources.CiliumNetworkPolicy, cnp('victim/p', deny('one')));

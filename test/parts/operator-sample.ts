@@ -50,13 +50,13 @@ export const operatorSamplePart = definePart({
       return snapshot.count(samples) + snapshot.count(tables.policies);
     };
     const desired = db.table<Desired<Sample>>({
-      name: 'desired-samples',
+      name: 'desiredSamples',
       key: ({ row }) => objectKey(secretOf(row)),
       equals: isDeepStrictEqual,
     });
     // Complete, and so pruned, when all ConfigMaps have been read.
     const derivation = derive(db, {
-      name: 'desired-samples',
+      name: 'desiredSamples',
       into: desired,
       inputs: [samples],
       fn: (row) => (row.namespace === undefined ? [] : [{ row, touch: 0 }]),
