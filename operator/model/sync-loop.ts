@@ -109,14 +109,14 @@ export class SyncLoop {
         this.#poked = false;
         const missing = this.#options.missingKinds();
         const collecting = performance.now() >= collectAt;
-        let taken = false;
+        let idle = false;
         const next = model.round((txn) => {
-          for (const { pull } of inputs) taken = pull(txn) || taken;
-          if (!taken && !model.hasWork(txn)) this.#lookAtKinds(txn, missing);
+          idle = inputs.filter(({ pull }) => pull(txn)).length === 0 && !model.hasWork(txn);
+          if (idle) this.#lookAtKinds(txn, missing);
           if (collecting) model.collect(txn);
         });
         if (collecting) collectAt = performance.now() + collectIntervalMs;
-        if (taken || next.more) await new Promise((resolve) => setImmediate(resolve));
+        if (!idle || next.more) await new Promise((resolve) => setImmediate(resolve));
         else {
           if (next.dueInMs === undefined) this.#rest();
           const collectInMs = Math.max(0, collectAt - performance.now());
