@@ -1,30 +1,26 @@
 import type { ProgramObject } from '@weir/bpf';
-import { type AnyTable, createStateDB, type InitDone, type StateDB } from '@weir/statedb';
+import { type AnyTable, createStateDB, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { Subject } from 'rxjs';
 import type { Brought, Core, CoreOptions, ImportedRule, Naming, Realised, RulesWait, Tables } from '../core.ts';
-import { createTables, inputTables, tableKey } from '../create-tables.ts';
+import { createTables, inputTables } from '../create-tables.ts';
 import { BesidePins, Datapath, liveLinks } from '../datapath/index.ts';
 import { LocalNumbers, Model, namingOf } from '../derive/index.ts';
-import { EndpointNotReadyError, IdsExhaustedError, InterfaceGoneError, NotStartedError } from '../errors.ts';
-import { nodeInterfaces } from '../host/interfaces.ts';
+import { NotStartedError } from '../errors.ts';
 import { RealisedReport } from '../realised/report.ts';
-import type { Loaded } from '../state/persist.ts';
 import { StateFiles } from '../state/state-files.ts';
 import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { connectionsCheck, endpointsCheck, labelsCheck, stepsCheck } from './endpoint-checks.ts';
-import { checkEndpoint, LAST_ENDPOINT, outdated } from './endpoint-rows.ts';
 import { healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
 import { InputGates } from './input-gates.ts';
 import { breathe, KernelSide } from './kernel-side.ts';
+import { LocalEndpoints } from './local-endpoints.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
 import { removeDatapath } from './remove-datapath.ts';
 import { SavedRules } from './saved-rules.ts';
 import { Strays } from './strays.ts';
 import { Waiters } from './waiters.ts';
-
-const UPSERT_TIMEOUT_MS = 10_000;
 
 /**
  * The agent's core on the kernel. In Kubernetes, register initialisers on the input tables before `start()`.
@@ -50,14 +46,13 @@ class KernelCore implements Core {
   readonly #gates: InputGates;
   #inputs: readonly AnyTable[];
   readonly #pending: PendingInputs;
-  readonly #restored: InitDone;
+  readonly #endpoints: LocalEndpoints;
   readonly #strays: Strays;
   readonly #report: RealisedReport;
   readonly #waiters = new Waiters();
   #side: KernelSide | undefined;
   #removed = false;
   #taken = false;
-  #nextId = 1;
 
   constructor(options: CoreOptions, datapath?: Datapath) {
     this.#options = options;
@@ -68,7 +63,6 @@ class KernelCore implements Core {
     this.tables = createTables(this.db);
     this.#numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);
-    this.#restored = this.db.initialiser(this.tables.endpoints, 'state-folder');
     const now = (): number => performance.now();
     this.#model = new Model({
       db: this.db,
@@ -101,7 +95,17 @@ class KernelCore implements Core {
       log: options.log,
     });
     this.#rules = new SavedRules({ db: this.db, tables: this.tables, files: this.files, log: options.log });
-    this.files.provide('endpoints', () => this.#endpointRows());
+    this.#endpoints = new LocalEndpoints({
+      db: this.db,
+      tables: this.tables,
+      model: this.#model,
+      files: this.files,
+      nodeNetns: options.nodeNetns,
+      log: options.log,
+      waiters: this.#waiters,
+      pendingInputs: () => this.#gates.pending(),
+      side: () => this.#side,
+    });
     this.files.provide('numbers', () => this.#numbers.state());
     this.#strays = new Strays({
       db: this.db,
@@ -109,7 +113,7 @@ class KernelCore implements Core {
       numbers: this.#numbers,
       nodeNetns: options.nodeNetns,
       log: options.log,
-      allocateId: () => this.allocateEndpointId(),
+      allocateId: () => this.#endpoints.allocateId(),
       file: this.files.path('endpoints'),
       save: () => void this.files.save('endpoints'),
     });
@@ -122,7 +126,9 @@ class KernelCore implements Core {
       const open = this.#datapath.open('start the core');
       const { lock, netns } = open;
       this.#take(this.#options.brought?.() ?? {});
-      await this.#restore();
+      const numbers = this.files.load('numbers');
+      if (typeof numbers === 'object') this.#numbers.adopt(numbers.content);
+      await this.#endpoints.restore(liveLinks(this.#options.bpfRoot, this.#datapath.inNode).away);
       const side = await KernelSide.open({
         open,
         core: this.#options,
@@ -195,76 +201,16 @@ class KernelCore implements Core {
     await removeDatapath(this.#options);
   }
 
-  async upsertEndpoint(
-    endpoint: EndpointRow,
-    options: { readonly timeoutMs?: number } = {},
-  ): Promise<EndpointStateRow> {
-    this.#need('add an endpoint');
-    checkEndpoint(endpoint);
-    this.db.write([this.tables.endpoints], (txn) => txn.upsert(this.tables.endpoints, endpoint));
-    void this.files.save('endpoints');
-    const timeoutMs = options.timeoutMs ?? UPSERT_TIMEOUT_MS;
-    const key = tableKey.endpoint(endpoint.id);
-    const ready = (): EndpointStateRow | undefined => {
-      const side = this.#need('add an endpoint');
-      const held = side.endpoints.held(endpoint.id);
-      const status = side.writer.endpoints.status(key);
-      if (status?.kind === 'error' && status.error instanceof InterfaceGoneError) throw status.error;
-      if (this.#model.info(endpoint.id)?.row !== endpoint || held?.state !== 'ready' || status?.kind !== 'done')
-        return undefined;
-      return held === this.#model.state(endpoint.id) ? held : undefined;
-    };
-    const found = await this.#waiters.until(ready, AbortSignal.timeout(timeoutMs));
-    await this.files.saved();
-    if (found) return found;
-    const { writer, sync } = this.#side ?? {};
-    const status = writer?.endpoints.status(key);
-    const broken = sync?.broken instanceof Error ? sync.broken : undefined;
-    const cause = status?.kind === 'error' ? status.error : broken;
-    const pending = this.#gates.pending();
-    const awaited =
-      pending.length > 0
-        ? `these inputs are not complete yet: ${pending.join(', ')}`
-        : (this.#model.info(endpoint.id)?.reason ?? this.#model.failure(endpoint.id)?.message);
-    const why = cause?.message ?? awaited ?? 'the kernel has not acknowledged it yet';
-    const waits = cause === undefined && awaited !== undefined;
-    throw new EndpointNotReadyError(endpoint.id, timeoutMs, why, { waits, cause });
+  upsertEndpoint(endpoint: EndpointRow, options: { readonly timeoutMs?: number } = {}): Promise<EndpointStateRow> {
+    return this.#endpoints.upsert(endpoint, options);
   }
 
-  async deleteEndpoint(id: number): Promise<boolean> {
-    const side = this.#need('delete an endpoint');
-    const row = this.db.write([this.tables.endpoints], (txn) =>
-      txn.delete(this.tables.endpoints, tableKey.endpoint(id)),
-    );
-    if (row === undefined) return false;
-    void this.files.save('endpoints');
-    // No round takes out of the kernel what was taken out when its interface went.
-    if (row.gone !== undefined) side.endpoints.delete(id, { everywhere: true });
-    const key = tableKey.endpoint(id);
-    const gone = (): true | undefined =>
-      this.#model.info(id) === undefined &&
-      side.endpoints.held(id) === undefined &&
-      side.writer.endpoints.status(key) === undefined
-        ? true
-        : undefined;
-    // Before the inputs are complete no round runs: the programs of a pod that is gone have nothing to enforce until then.
-    await this.#waiters.until(
-      () => (this.#gates.pending().length > 0 ? true : gone()),
-      AbortSignal.timeout(UPSERT_TIMEOUT_MS),
-    );
-    await this.files.saved();
-    return true;
+  deleteEndpoint(id: number): Promise<boolean> {
+    return this.#endpoints.delete(id);
   }
 
   allocateEndpointId(): number {
-    using snapshot = this.db.read();
-    for (let tried = 0; tried < LAST_ENDPOINT; tried += 1) {
-      const id = this.#nextId;
-      this.#nextId = id === LAST_ENDPOINT ? 1 : id + 1;
-      if (!snapshot.has(this.tables.endpoints, tableKey.endpoint(id)) && this.#side?.endpoints.has(id) !== true)
-        return id;
-    }
-    throw new IdsExhaustedError('endpoint ids', LAST_ENDPOINT);
+    return this.#endpoints.allocateId();
   }
 
   policyRevision(): number {
@@ -396,39 +342,8 @@ class KernelCore implements Core {
     return this.#side;
   }
 
-  async #restore(): Promise<void> {
-    const { log, nodeNetns, bpfRoot } = this.#options;
-    const endpoints = contentOf(this.files.load('endpoints')) ?? [];
-    const numbers = contentOf(this.files.load('numbers'));
-    if (numbers !== undefined) this.#numbers.adopt(numbers);
-    const interfaces = endpoints.length === 0 ? new Map() : await nodeInterfaces(nodeNetns);
-    const { away } = liveLinks(bpfRoot, this.#datapath.inNode);
-    const kept = endpoints.flatMap((row) => {
-      const reason = outdated(row, interfaces);
-      // Where its programs are on it, wherever it is, it may come back. Else its pod, until it is deleted, is one that we connected.
-      if (!interfaces.has(row.interfaceName) && (row.pod !== undefined || away.has(row.id)))
-        return [{ ...row, gone: row.gone ?? new Date().toISOString() }];
-      if (reason !== undefined)
-        log.info({ endpoint: row.id, reason }, 'an endpoint of the state folder is none any more');
-      return reason === undefined ? [row] : [];
-    });
-    this.db.write([this.tables.endpoints], (txn) => {
-      for (const row of kept) {
-        txn.upsert(this.tables.endpoints, row);
-        this.#nextId = Math.max(this.#nextId, (row.id % LAST_ENDPOINT) + 1);
-      }
-      this.#restored(txn);
-    });
-    if (kept.length < endpoints.length) void this.files.save('endpoints');
-  }
-
   #rulesChanged(): void {
     if (this.#side !== undefined) this.#rules.changed(this.#side.mark);
-  }
-
-  #endpointRows(): readonly EndpointRow[] {
-    using snapshot = this.db.read();
-    return [...snapshot.all(this.tables.endpoints)];
   }
 
   #onRound(): void {
@@ -438,8 +353,4 @@ class KernelCore implements Core {
     }
     this.#waiters.look();
   }
-}
-
-function contentOf<T>(loaded: Loaded<T>): T | undefined {
-  return typeof loaded === 'object' ? loaded.content : undefined;
 }
