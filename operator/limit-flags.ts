@@ -16,7 +16,7 @@ export const limitFlags = {
   policiesPerNamespace: limit(
     'policiesPerNamespace',
     'policies-per-namespace',
-    'policies of one namespace, refused ones too',
+    'policies of one namespace, refused ones too (one counts once for each 50 CIDRs and each 10 selectors begun)',
   ),
   identitiesPerNamespace: limit(
     'identitiesPerNamespace',

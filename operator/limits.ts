@@ -7,7 +7,7 @@ export const IDENTITIES: number = CLUSTER_LAST - CLUSTER_FIRST + 1;
 
 /** 0: no limit. */
 export interface PolicyLimits extends DemandLimits {
-  /** Policies of one namespace, refused ones too. */
+  /** Policies of one namespace, refused ones too; one counts once for each 50 CIDRs and each 10 selectors begun. */
   readonly policiesPerNamespace: number;
 }
 

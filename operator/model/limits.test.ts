@@ -105,4 +105,54 @@ describe('a namespace that has all the policies that it may have', () => {
     next.model.adoptionDone();
     expect(next.inForce).toEqual(['cnp-a.s 1']);
   });
+
+  describe('counts a policy once for each 10 selectors, and each 50 CIDRs', () => {
+    const cidrs = (key: string, count: number, generation = 1) => ({
+      ...policy(key, 1, generation),
+      object: {
+        ...policy(key).object,
+        spec: {
+          endpointSelector: {},
+          egress: [{ toCIDR: Array.from({ length: count }, (_, at) => `198.18.${at >> 8}.${at & 255}/32`) }],
+        },
+      },
+    });
+    let cluster: Cluster;
+    beforeEach(() => {
+      cluster = new Cluster({ policiesPerNamespace: 4 });
+      cluster.set(cidrs('a/p', 101), policy('a/q', 9));
+    });
+
+    it('and refuses what does not fit with what it needs and what is left', () => {
+      cluster.set(cidrs('a/r', 51));
+      expect(cluster.inForce).toEqual(['cnp-a.p 1', 'cnp-a.q 1']);
+      expect(cluster.valid('cnp/a/r')).toMatch(/^BudgetExceeded: namespace "a" has 4 other policies/);
+      cluster.set(cidrs('a/p', 51, 2), cidrs('a/r', 101, 2));
+      expect(cluster.valid('cnp/a/r')).toBe(
+        'BudgetExceeded: the policy counts as 3, one for each 50 CIDRs and each 10 selectors begun, and namespace "a" has 1 left of the 4 policies that it may have: name fewer, remove others, or raise --policies-per-namespace (value operator.limits.policiesPerNamespace); nothing of this policy is enforced',
+      );
+      cluster.model.deletePolicy('cnp/a/p');
+      expect(cluster.inForce).toEqual(['cnp-a.q 1', 'cnp-a.r 2']);
+    });
+
+    it('and keeps what is in force where an edit needs more', () => {
+      cluster.set(policy('a/q', 11, 2));
+      expect(cluster.inForce).toContain('cnp-a.q 1');
+      cluster.set(policy('a/q', 9, 3), cidrs('a/p', 150, 2));
+      expect(cluster.inForce).toEqual(['cnp-a.p 2', 'cnp-a.q 3']);
+    });
+
+    it('over a restart, too, also where it may have fewer since', () => {
+      void cluster.inForce;
+      const next = new Cluster({ policiesPerNamespace: 2 });
+      next.model.adopt(cluster.desired.adopted());
+      next.set(policy('a/r'), cidrs('a/p', 101), policy('a/q', 9));
+      next.model.adoptionDone();
+      expect(next.inForce).toEqual(['cnp-a.p 1', 'cnp-a.q 1']);
+      next.set(cidrs('a/p', 150, 2));
+      expect(next.inForce).toContain('cnp-a.p 2');
+      next.model.deletePolicy('cnp/a/p');
+      expect(next.inForce).toEqual(['cnp-a.q 1', 'cnp-a.r 1']);
+    });
+  });
 });

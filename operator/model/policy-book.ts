@@ -1,6 +1,7 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read, or ask for more than they may. */
 import type { LabelSelector } from '@weir/labels';
 import {
+  cidrsOf,
   demandProblem,
   type PolicyProblem,
   parsePolicy,
@@ -37,13 +38,17 @@ export interface PolicyEntry extends Enforced, NamesServices {
   /** What is enforced: this generation, or an older one of the same uid. */
   readonly resolved: ResolvedRow | undefined;
   readonly subjects: ReadonlySet<string>;
-  /** It is one of the policies that its namespace may have. */
-  readonly placed: boolean;
+  /** How many of the policies that its namespace may have it counts for. */
+  readonly places: number;
+  /** As many it would have to count for, and cannot; 0: it has what it needs. */
+  readonly lacks: number;
 }
 
 /** What an earlier run resolved, of a policy that has not been set yet. */
 export interface AdoptedPolicy extends Enforced {
   readonly resolved: ResolvedRow;
+  /** As of `PolicyEntry`. */
+  readonly places: number;
 }
 
 /** How a policy is read. */
@@ -51,13 +56,21 @@ interface Reading {
   readonly problems: readonly PolicyProblem[];
   readonly enforced: Enforced;
   readonly services: readonly ServiceRef[];
+  /** As of `PolicyEntry`. */
+  readonly lacks: number;
 }
 
-/** Policies that have a place in a namespace, refused ones too. */
+/** What the policies of a namespace count for, refused ones too. */
 interface Count {
   readonly namespace: string;
   readonly policies: number;
 }
+
+/** A policy counts once for so many CIDRs, or selectors, begun: each is a number on every node, or an object, that others cannot have. */
+const CIDRS_A_PLACE = 50;
+const SELECTORS_A_PLACE = 10;
+
+const OPTION = '--policies-per-namespace (value operator.limits.policiesPerNamespace)';
 
 export class PolicyBook {
   readonly #entries: Table<PolicyEntry>;
@@ -89,7 +102,7 @@ export class PolicyBook {
           name: 'over-budget',
           keys: ({ problems }) => (problems.some(({ code }) => code === 'BudgetExceeded') ? [''] : []),
         },
-        { name: 'no-place', keys: ({ row, placed }) => (placed ? [] : [row.namespace ?? '']) },
+        { name: 'no-place', keys: ({ row, lacks }) => (lacks === 0 ? [] : [row.namespace ?? '']) },
         { name: 'subjects', keys: ({ subjects }) => (subjects.size === 0 ? [] : [subjectsKey(subjects)]) },
         {
           name: 'port-name',
@@ -128,8 +141,10 @@ export class PolicyBook {
         // A set that somebody deleted meanwhile cannot be had back from its hash: nodes keep what they have of it.
         if (selector !== undefined) selectors.set(hash, selector);
       }
-      const twice = txn.upsert(this.#adopted, { resolved: row, selectors });
-      if (twice === undefined) this.#count(txn, namespace, 1);
+      const adopted = { resolved: row, selectors };
+      const places = placesOf(adopted);
+      const twice = txn.upsert(this.#adopted, { ...adopted, places });
+      this.#count(txn, namespace, places - (twice?.places ?? 0));
       for (const rule of row.rules) this.#cookies.keep(txn, rule.cookie, nameOf(row.source.uid, rule));
     }
   }
@@ -155,7 +170,7 @@ export class PolicyBook {
     const adopted = txn.delete(this.#adopted, name);
     if (adopted === undefined) return undefined;
     this.#releaseCookies(txn, adopted.resolved, undefined);
-    this.#count(txn, adopted.resolved.source.namespace, -1);
+    this.#count(txn, adopted.resolved.source.namespace, -adopted.places);
     return adopted;
   }
 
@@ -209,26 +224,29 @@ export class PolicyBook {
     const before = this.get(txn, row.key);
     const name = resolvedName(row.kind, row.namespace, row.name);
     const adopted = txn.delete(this.#adopted, name);
-    const places = (before?.placed === true ? 1 : 0) + (adopted === undefined ? 0 : 1);
-    const placed = places > 0 || this.#placesLeft(txn, row.namespace) > 0;
-    const earlier = earlierOf(row, before, adopted) ?? NEVER;
-    const { problems, services, enforced } = placed
-      ? this.#read(txn, row, earlier)
-      : { problems: [this.#noPlace(row.namespace)], services: [], enforced: earlier };
+    const had = (before?.places ?? 0) + (adopted?.places ?? 0);
+    const left = Math.max(0, this.#placesLeft(txn, row.namespace)) + had;
+    const { problems, services, enforced, lacks } = this.#read(
+      txn,
+      row,
+      earlierOf(row, before, adopted) ?? NEVER,
+      left,
+    );
+    const places = left === 0 ? 0 : placesOf(enforced);
     const { resolved, selectors } = enforced;
-    const after = { row, problems, services, placed, resolved, selectors, subjects: subjectsOf(resolved) };
+    const after = { row, problems, services, places, lacks, resolved, selectors, subjects: subjectsOf(resolved) };
     for (const old of [before?.resolved, adopted?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
     }
     txn.upsert(this.#entries, after);
-    this.#count(txn, row.namespace, (placed ? 1 : 0) - places);
+    this.#count(txn, row.namespace, places - had);
     return { before: [before, adopted].filter((old) => old !== undefined), after };
   }
 
   delete(txn: WriteTxn, key: string): PolicyEntry | undefined {
     const entry = txn.delete(this.#entries, key);
     if (entry?.resolved !== undefined) this.#releaseCookies(txn, entry.resolved, undefined);
-    if (entry !== undefined) this.#count(txn, entry.row.namespace, entry.placed ? -1 : 0);
+    if (entry !== undefined) this.#count(txn, entry.row.namespace, -entry.places);
     return entry;
   }
 
@@ -243,36 +261,54 @@ export class PolicyBook {
     return most - (reader.get(this.#counts, namespace)?.policies ?? 0);
   }
 
-  /** The namespace has so many policies more, or fewer. Where there is a place, the next that has none is read. */
+  /** The policies of the namespace count for so many more, or fewer. Those that have room now are read again. */
   #count(txn: WriteTxn, namespace: string | undefined, by: number): void {
     if (namespace === undefined) return;
     const policies = (txn.get(this.#counts, namespace)?.policies ?? 0) + by;
     if (policies === 0) txn.delete(this.#counts, namespace);
     else txn.upsert(this.#counts, { namespace, policies });
-    if (this.#placesLeft(txn, namespace) <= 0) return;
-    const [next] = txn.list(this.#entries, 'no-place', namespace);
-    if (next !== undefined) this.#readAgain(txn, next.row);
+    if (by >= 0) return;
+    let left = this.#placesLeft(txn, namespace);
+    for (const { row, places, lacks } of txn.list(this.#entries, 'no-place', namespace)) {
+      if (left <= 0) break;
+      if (lacks - places > left) continue;
+      left -= lacks - places;
+      this.#readAgain(txn, row);
+    }
+  }
+
+  /** `left`: how many of its namespace's policies it may count for. */
+  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced, left: number): Reading {
+    const refused = (problems: readonly PolicyProblem[], services: readonly ServiceRef[] = [], lacks = 0): Reading => ({
+      ...{ problems, services, enforced: earlier, lacks },
+    });
+    if (left === 0) return refused([this.#noPlace(row.namespace)], [], 1);
+    const tooMuch = demandProblem(row.demand, this.#limits);
+    if (tooMuch !== undefined) return refused([tooMuch]);
+    const { rules, problems, services } = parsePolicy(row.object, row.kind, this.#servicesIn(txn));
+    if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems, services);
+    const enforced = this.#resolve(txn, row, rules, earlier);
+    const needs = placesOf(enforced);
+    const lacks = needs > left ? needs : 0;
+    const tooLarge =
+      lacks > 0 ? this.#noPlaces(row.namespace, needs, left) : sizeProblem(enforced.resolved.rules, enforced.selectors);
+    if (tooLarge === undefined) return { problems, services, enforced, lacks: 0 };
+    this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
+    return refused([...problems, tooLarge], services, lacks);
   }
 
   #noPlace(namespace = ''): PolicyProblem {
     const { policiesPerNamespace: most } = this.#limits;
-    return {
-      code: 'BudgetExceeded',
-      path: '$',
-      message: `namespace ${JSON.stringify(namespace)} has ${most} other policies, refused ones too, and may have ${most}, so that this one is not read: remove some, put rules with one endpointSelector into one policy (field specs), or raise --policies-per-namespace (value operator.limits.policiesPerNamespace)`,
-    };
+    return beyond(
+      `namespace ${JSON.stringify(namespace)} has ${most} other policies, refused ones too, and may have ${most}, so that this one is not read: remove some, put rules with one endpointSelector into one policy (field specs), or raise ${OPTION}`,
+    );
   }
 
-  #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced): Reading {
-    const tooMuch = demandProblem(row.demand, this.#limits);
-    if (tooMuch !== undefined) return { problems: [tooMuch], services: [], enforced: earlier };
-    const { rules, problems, services } = parsePolicy(row.object, row.kind, this.#servicesIn(txn));
-    if (problems.some(({ code }) => code === 'InvalidSpec')) return { problems, services, enforced: earlier };
-    const enforced = this.#resolve(txn, row, rules, earlier);
-    const tooLarge = sizeProblem(enforced.resolved.rules, enforced.selectors);
-    if (tooLarge === undefined) return { problems, services, enforced };
-    this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
-    return { problems: [...problems, tooLarge], services, enforced: earlier };
+  #noPlaces(namespace = '', needs: number, left: number): PolicyProblem {
+    const { policiesPerNamespace: most } = this.#limits;
+    return beyond(
+      `the policy counts as ${needs}, one for each ${CIDRS_A_PLACE} CIDRs and each ${SELECTORS_A_PLACE} selectors begun, and namespace ${JSON.stringify(namespace)} has ${left} left of the ${most} policies that it may have: name fewer, remove others, or raise ${OPTION}`,
+    );
   }
 
   #resolve(
@@ -299,6 +335,16 @@ export class PolicyBook {
       if (!still.has(rule.cookie)) this.#cookies.release(txn, rule.cookie, nameOf(old.source.uid, rule));
     }
   }
+}
+
+/** How many policies one counts for by what is enforced of it. */
+function placesOf({ resolved, selectors }: Enforced): number {
+  const cidrs = resolved === undefined ? 0 : new Set(cidrsOf(resolved.rules)).size;
+  return Math.max(1, Math.ceil(cidrs / CIDRS_A_PLACE), Math.ceil(selectors.size / SELECTORS_A_PLACE));
+}
+
+function beyond(message: string): PolicyProblem {
+  return { code: 'BudgetExceeded', path: '$', message };
 }
 
 /** What was enforced until now of the same object (not of another one of the same name). */

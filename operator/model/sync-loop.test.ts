@@ -260,7 +260,7 @@ describe('a policy whose selectors take long to evaluate', () => {
 
 it('a namespace with its policies and identities at their limits delays a policy, its status, and a pod of another by a few turns', async () => {
   let passed = 0;
-  world = new World(() => (passed += SHARE_MS), { ...NO_LIMITS, policiesPerNamespace: 20, selectorsPerPolicy: 30 }, 40);
+  world = new World(() => (passed += SHARE_MS), { ...NO_LIMITS, policiesPerNamespace: 60, selectorsPerPolicy: 30 }, 40);
   world.syncLoop.start();
   await world.syncLoop.calm();
   world.put(...Array.from({ length: 30 }, (_, n) => wide(`tenant/w${n}`, 29)));
