@@ -61,7 +61,6 @@ function world() {
         order.push(`keep ${[...kept].map(([prefix]) => prefix).join()}`),
       slotOutgrown: () => undefined,
       slotReleased: () => undefined,
-      unconcluded: false,
       states: () => [state(1), state(2)],
       bump: (ids: Iterable<number>) =>
         [...ids].map((id) => {
@@ -252,17 +251,6 @@ it('slots forget whom an address is given to, before it is', async () => {
   expect(forgotten).toEqual([[[300, CIDR_BASE + 1], ['slot 5']]]);
   await carryOut({ endpoints: [state(1)] });
   expect(forgotten).toHaveLength(1);
-  await writer.stop();
-});
-
-it('nothing that was found goes while an endpoint stays as it was found', async () => {
-  const { model, writer, carryOut } = world();
-  model.unconcluded = true;
-  await carryOut({ endpoints: [state(1)] });
-  expect(writer.adopted).toBe(false);
-  model.unconcluded = false;
-  await carryOut({});
-  expect(writer.adopted).toBe(true);
   await writer.stop();
 });
 

@@ -317,10 +317,10 @@ export class PlanWriter {
     return named;
   }
 
-  /** Not while an endpoint stays as it was found: it runs the programs and has the slot that were found with it. */
+  /** Not while the kernel refuses an endpoint or a slot: the former may run the programs that were found, and the latter be one that was. */
   #finishAdoption(): void {
-    const { model, onAdopted } = this.#options;
-    if (this.endpoints.failing().length + this.slots.failing().length > 0 || model.unconcluded) return;
+    const { onAdopted } = this.#options;
+    if (this.endpoints.failing().length + this.slots.failing().length > 0) return;
     this.#afterwards.add('purge', finishAdoption(this.#options));
     onAdopted();
     this.adopted = true;

@@ -12,8 +12,6 @@ export interface Planner {
   dueAt(): number | undefined;
   /** Whether something that could not be planned is due to be tried again. */
   readonly failing: boolean;
-  /** Whether nothing is known of some endpoint yet: what the kernel has for it stays. */
-  readonly unconcluded: boolean;
   /** What rules wait for since the start. */
   awaited(): { readonly size: number };
 

@@ -336,11 +336,6 @@ export class Model {
     }
   }
 
-  /** Whether nothing is concluded of some endpoint: what the kernel was found to enforce there stays, as its policy cannot be compiled. */
-  get unconcluded(): boolean {
-    return this.#derivers.local.infos.values().some(({ row }) => !this.#derivers.states.has(row.id));
-  }
-
   /** Whether a policy that could not be compiled is due to be tried again. */
   get failing(): boolean {
     return this.#derivers.slots.retryAt() <= this.#options.now();
