@@ -31,6 +31,7 @@ import type {
   ServiceRow,
   SlotContent,
   SlotRow,
+  UnreadPolicyRow,
 } from './tables.ts';
 
 export interface CoreOptions {
@@ -120,6 +121,8 @@ export interface Tables {
   readonly policies: Table<PolicyRow, 'peerSet'>;
   /** What the operator says of policies, for people: no input of what is enforced. */
   readonly policyStatuses: Table<PolicyStatusRow, never>;
+  /** For the node's report, as `policyVersions`. */
+  readonly unreadPolicies: Table<UnreadPolicyRow, never>;
   /** How far the policies have been read, for the node's report: no input of what is enforced. */
   readonly policyVersions: Table<PolicyVersionRow, never>;
   readonly peerSets: Table<PeerSetRow, never>;

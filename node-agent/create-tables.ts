@@ -40,6 +40,7 @@ export function createTables(db: StateDB): Tables {
       indexes: [{ name: 'peerSet', keys: peerSetsOf }],
     }),
     policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
+    unreadPolicies: db.table({ name: 'unreadPolicies', key: (row) => row.uid }),
     policyVersions: db.table({ name: 'policyVersions', key: (row) => keys.uint(row.revision) }),
     peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
     identities: db.table({
@@ -135,6 +136,7 @@ function strayness({ gone, found, pod, labels }: EndpointRow): readonly string[]
 export function inputTables(tables: Tables): readonly AnyTable[] {
   const {
     policyStatuses: _statuses,
+    unreadPolicies: _unread,
     policyVersions: _versions,
     services: _services,
     ipcache: _ipcache,

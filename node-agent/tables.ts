@@ -30,6 +30,13 @@ export interface PolicyStatusRow {
   readonly status: PolicyStatusJson;
 }
 
+/** A ResolvedPolicy whose rules cannot be read, so that what they said before stays in force. Key: `uid`. */
+export interface UnreadPolicyRow {
+  readonly uid: string;
+  readonly generation: number;
+  readonly problem: string;
+}
+
 /**
  * Policy inputs up to `revision` (the agent's policy revision) hold every change of a ResolvedPolicy up to the API server's
  * `version`. Key: `revision`. Rows go when the kernel has what they say, but for the last.

@@ -83,6 +83,8 @@ export class Model {
   #listen(tables: Tables): void {
     const inputs = this.#inputs;
     inputs.on(tables.policies, ({ uid }) => this.policies.policyChanged(uid));
+    // The next round reports it.
+    inputs.on(tables.unreadPolicies, () => undefined);
     inputs.on(tables.peerSets, (row, deleted) => {
       if (this.policies.peerSetChanged(row, deleted)) this.#marks.hashes.add(row.hash);
       this.#derivers.peerSets.setChanged(row.hash);

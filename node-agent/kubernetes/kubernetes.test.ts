@@ -33,6 +33,7 @@ import {
   podParts,
   policyParts,
   policyStatusParts,
+  unreadPolicyParts,
 } from './rows.ts';
 import { Kubernetes } from './source.ts';
 import { FakeClient } from './testing/fake-client.ts';
@@ -110,6 +111,22 @@ describe('TableSink', () => {
       ['c', 3],
     ]);
     expect(log.lines.filter((line) => line.level === 'error')).toHaveLength(3);
+  });
+
+  it('notes a policy that cannot be read, until it can or is gone', () => {
+    const { db, tables } = core;
+    const sink = new TableSink({ db, log: quiet, table: tables.unreadPolicies, parts: unreadPolicyParts, merge: last });
+    const unread = () => rows<{ uid: string; generation: number }>(tables.unreadPolicies);
+    const newer = policy('a', 2);
+    const bad = { ...newer, spec: { ...newer.spec, rules: [{ subject: 'x', verdict: 1 }] } } as never;
+    sink.replace([bad, policy('b', 1), policy('c', 'x')]);
+    expect(unread()).toEqual([
+      { uid: 'u-a', generation: 2, problem: expect.stringContaining('spec.rules[0].direction is absent') },
+      { uid: 'u-c', generation: 0, problem: expect.stringContaining('spec.source.generation is "x"') },
+    ]);
+    sink.upsert(policy('a', 3));
+    sink.delete(policy('c', 'x'));
+    expect(unread()).toEqual([]);
   });
 
   it('does not write what has not changed', () => {

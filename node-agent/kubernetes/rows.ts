@@ -16,6 +16,7 @@ import {
 } from '@weir/kube';
 import { isLabelSelector, labelExcess, labelsKey } from '@weir/labels';
 import { shapeProblem } from '@weir/policy';
+import { messageOf } from '@weir/process/errors';
 import type { Key } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type {
@@ -27,6 +28,7 @@ import type {
   PolicyStatusRow,
   RemoteEndpointRow,
   ServiceRow,
+  UnreadPolicyRow,
 } from '../tables.ts';
 import { ObjectShapeError } from './errors.ts';
 
@@ -55,6 +57,19 @@ export function policyParts(object: ResolvedPolicyObject): Parts<PolicyRow> {
     generation: source.generation,
     rules: object.spec.rules,
   });
+}
+
+/** A policy of which `policyParts` reads nothing. Where not even its uid can be read, nobody can say so. */
+export function unreadPolicyParts(object: ResolvedPolicyObject): Parts<UnreadPolicyRow> {
+  try {
+    policyParts(object);
+    return new Map();
+  } catch (error) {
+    const { uid, generation }: { uid?: unknown; generation?: unknown } = object.spec?.source ?? {};
+    if (typeof uid !== 'string' || uid === '') return new Map();
+    const known = typeof generation === 'number' && Number.isSafeInteger(generation);
+    return one(uid, { uid, generation: known ? generation : 0, problem: messageOf(error) });
+  }
 }
 
 function checkRule(rule: unknown, path: string): void {

@@ -37,6 +37,7 @@ import {
   policyParts,
   policyStatusParts,
   serviceParts,
+  unreadPolicyParts,
 } from './rows.ts';
 
 export interface KubernetesOptions {
@@ -111,6 +112,7 @@ export class Kubernetes {
       resources.ResolvedPolicy,
       all(
         new TableSink({ db, log, table: tables.policies, parts: policyParts, merge: mergePolicy }),
+        new TableSink({ db, log, table: tables.unreadPolicies, parts: unreadPolicyParts, merge: last }),
         new TableSink({ db, log, table: tables.policyStatuses, parts: policyStatusParts, merge: last }),
         new PolicyVersions(core),
       ),

@@ -1,7 +1,9 @@
 /** What policies suffer from before the kernel has them: by what this node makes of their rules. */
 import type { Direction, ResolvedRule } from '@weir/policy';
+import type { StateDB, Table } from '@weir/statedb';
 import type { CoreOptions } from '../core.ts';
 import type { InUse, Missing, Model } from '../derive/index.ts';
+import type { UnreadPolicyRow } from '../tables.ts';
 import { mostRules } from './failure-text.ts';
 import { type Fault, type Generations, generationsOf } from './policy-failures.ts';
 
@@ -24,6 +26,15 @@ export function* modelFaults(model: Model, { policyMode, at }: ModelFaultsOption
   yield* uncompiled(model);
   yield* tooManyRows(model);
   yield* unresolved(model, at);
+}
+
+/** Policies whose rules this agent cannot read: what it read before stays in force, or nothing is. */
+export function* unreadFaults(db: StateDB, table: Table<UnreadPolicyRow>): Generator<Fault> {
+  using snapshot = db.read();
+  for (const { uid, generation, problem } of snapshot.all(table)) {
+    const message = `${problem}; what was read of the policy before stays enforced`;
+    yield { of: { [uid]: generation }, reason: 'PolicyUnreadable', message };
+  }
 }
 
 /** Whether the policy has waited so long for its PeerSets that this is a failure. */

@@ -144,6 +144,30 @@ describe('a policy whose PeerSet does not come', () => {
   });
 });
 
+it('a policy that cannot be read is a failure from the version on that brought it', async () => {
+  const { world, failures } = node();
+  const { db, tables } = world;
+  world.policy('p', 3, [rule('a', 'b', 7)]);
+  await failures(0);
+  const row = { uid: 'p', generation: 4, problem: 'spec.rules[0].verdict is 1, not a verdict' };
+  let due = false;
+  world.model.onPending(() => {
+    due = true;
+  });
+  db.write([tables.unreadPolicies], (txn) => txn.upsert(tables.unreadPolicies, row));
+  expect(due).toBe(true);
+  expect(await failures(1)).toEqual([
+    {
+      uid: 'p',
+      generation: 4,
+      reason: 'PolicyUnreadable',
+      message: 'spec.rules[0].verdict is 1, not a verdict; what was read of the policy before stays enforced',
+    },
+  ]);
+  db.write([tables.unreadPolicies], (txn) => txn.delete(tables.unreadPolicies, 'p'));
+  expect(await failures(2)).toEqual([]);
+});
+
 it('a policy that is gone holds the version back while an endpoint still has it, or is a failure', async () => {
   const { world, report } = node();
   const { db, tables } = world;
