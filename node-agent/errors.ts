@@ -96,7 +96,7 @@ export class PinRootError extends CoreError {
   constructor(bpfRoot: string, cause: unknown) {
     super(
       'ERR_WEIR_PIN_ROOT',
-      `the bpf root ${bpfRoot} cannot be made: ${messageOf(cause)}; choose a folder on a BPF filesystem, such as /sys/fs/bpf/weir (names without dots)`,
+      `cannot create the bpf root ${bpfRoot}: ${messageOf(cause)}; choose a folder on a BPF filesystem, such as /sys/fs/bpf/weir (names without dots)`,
       cause,
     );
   }
@@ -132,7 +132,7 @@ export class VerifyLaterError extends CoreError {
   constructor() {
     super(
       'ERR_WEIR_VERIFY_LATER',
-      'the agent has put nothing in force since it started: what maps hold cannot be compared yet',
+      'the agent has enforced nothing since it started: map contents cannot be compared yet',
     );
   }
 }
@@ -219,7 +219,7 @@ export class SlotFullError extends CoreError {
   constructor(slot: number, rows: number, limit: number) {
     super(
       'ERR_WEIR_SLOT_FULL',
-      `policy slot ${slot} would hold ${rows} rows, those that edits have left included, and a slot has room for ${limit}: its policies are edited faster than their old rows go; edit them less often, or have them need fewer rows`,
+      `policy slot ${slot} would have ${rows} rows, including rows that edits left behind, and a slot has room for ${limit}: its policies change faster than old rows are removed; edit them less often, or write policies that need fewer rows`,
     );
   }
 }

@@ -44,7 +44,7 @@ export const healthPart = defineProcessPart({
             ...(metricsAddress === '' ? { registry } : {}),
             unhealthy: () => operator.unhealthy(),
             unready: () => operator.unready(),
-            onError: (error) => log.error({ err: error }, 'a probe or scrape could not be accepted'),
+            onError: (error) => log.error({ err: error }, 'accepting a probe or scrape failed'),
           });
     const secured = (): MetricsServer => {
       const access = new ScrapeAccess({ client: client.within(REVIEW_MS) });

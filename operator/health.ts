@@ -46,7 +46,7 @@ export class HealthServer {
     });
   }
 
-  /** Throws when the address cannot be listened on. Returns the port. */
+  /** Throws when cannot listen on the address. Returns the port. */
   async start(): Promise<number> {
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject);

@@ -67,7 +67,7 @@ function callerOf(socket: Socket, log: Logger): Caller {
     const peer = fd === undefined ? undefined : socketPeer(fd);
     return peer === undefined ? NOBODY_KNOWN : { ...peer, pid: peer.pid ?? UNKNOWN };
   } catch (error) {
-    log.warn({ err: error }, 'it cannot be told who calls on the socket');
+    log.warn({ err: error }, 'cannot identify the caller on the socket');
     return NOBODY_KNOWN;
   }
 }

@@ -65,7 +65,7 @@ export class SlowReaderError extends Error {
   readonly code = 'ERR_WEIR_API_SLOW_READER';
   /** @param patienceMs how long it has taken nothing, in milliseconds */
   constructor(patienceMs: number) {
-    super(`the reader has taken nothing for ${patienceMs / 1000} s: follow the table again, and read faster`);
+    super(`the reader has read nothing for ${patienceMs / 1000} s: follow the table again, and read faster`);
     this.name = 'SlowReaderError';
   }
 }

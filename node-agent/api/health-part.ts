@@ -19,11 +19,11 @@ export const healthPart = definePart({
   flags: {
     healthAddress: flag<HostPort | undefined>(
       '--health-address <host:port>',
-      'serve /healthz, /readyz and /metrics there',
+      'serve /healthz, /readyz and /metrics at this address',
     ).argParser(hostPort),
     metricsAddress: flag<HostPort | undefined>(
       '--metrics-address <host:port>',
-      'serve /metrics there, and no longer at --health-address',
+      'serve /metrics at this address instead of --health-address',
     ).argParser(hostPort),
     metricsCertPath: flag<string | undefined>(
       '--metrics-cert-path <dir>',

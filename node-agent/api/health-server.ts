@@ -57,7 +57,7 @@ export class HealthServer {
           response.end(text);
         },
         (error: unknown) => {
-          options.log.error({ err: error, path: request.url }, 'a probe or scrape could not be answered');
+          options.log.error({ err: error, path: request.url }, 'answering a probe or scrape failed');
           response.writeHead(500, { 'content-type': 'text/plain' });
           response.end(line(String(error)));
         },
@@ -67,7 +67,7 @@ export class HealthServer {
 
   /**
    * A port that another process has is said and tried again, for as long as it takes: whoever may listen on the node must not keep the agent from
-   * enforcing. Rejects when the address cannot be listened on for another reason.
+   * enforcing. Rejects when cannot listen on the address for another reason.
    */
   async start(): Promise<void> {
     if (await this.#listen()) return;
@@ -75,13 +75,13 @@ export class HealthServer {
     const fields = { flag, address: `${host}:${port}` };
     log.error(
       fields,
-      'another process listens on this address: probes and metrics are not answered; it is tried again, or choose another port',
+      'another process listens on this address: probes and metrics get no answer; retrying, or choose another port',
     );
     this.#retrying = this.#retry().then(
       (listening) => {
-        if (listening) log.info(fields, 'the address is free, and listened on');
+        if (listening) log.info(fields, 'listening: the address is free again');
       },
-      (error: unknown) => log.error({ ...fields, err: error }, 'the address cannot be listened on'),
+      (error: unknown) => log.error({ ...fields, err: error }, 'cannot listen on the address'),
     );
   }
 
@@ -107,7 +107,7 @@ export class HealthServer {
       this.#server.listen(port, host, () => {
         this.#server.off('error', failed);
         // A connection that could not be accepted: without a listener it would end the agent.
-        this.#server.on('error', (error) => log.error({ flag, err: error }, 'a probe or scrape could not be accepted'));
+        this.#server.on('error', (error) => log.error({ flag, err: error }, 'accepting a probe or scrape failed'));
         resolve(true);
       });
     });

@@ -41,13 +41,13 @@ export function createMetrics(options: MetricsOptions): Registry {
   );
   gauge(
     'weir_agent_policy_failures',
-    'Policies that an endpoint of this node lacks in the kernel.',
+    'Policies that the kernel lacks for at least one endpoint of this node.',
     () => new Set(core.realised().failures.map((failure) => failure.uid)).size,
   );
   gauge('weir_agent_healthy', '1 while all checks of the datapath hold.', () => (core.health().ok ? 1 : 0));
   new Counter({
     name: 'weir_agent_enforcement_repairs_total',
-    help: 'What others took away of what is enforced and the agent put back, by part.',
+    help: 'How often the agent restored enforcement that others had removed, by part.',
     labelNames: ['part'] as const,
     registers,
     collect() {
@@ -80,12 +80,12 @@ function comparisons(core: Core, registers: Registry[]): void {
   };
   gauge(
     'weir_agent_comparison_timestamp_seconds',
-    'When what maps hold was last compared completely with what was written into them, by part, as Unix time.',
+    'Unix time of the last complete comparison of map contents with what was written, by part.',
     ({ at }) => Date.parse(at) / 1000,
   );
   gauge(
     'weir_agent_comparison_duration_seconds',
-    'How long the last complete comparison of what maps hold took, its rests included, by part.',
+    'How long the last complete comparison of map contents took, pauses included, by part.',
     ({ seconds }) => seconds,
   );
 }
@@ -126,7 +126,7 @@ function endpointsAndMaps(core: Core, registers: Registry[]): void {
   });
   new Counter({
     name: 'weir_agent_endpoint_regenerations_total',
-    help: 'Changes of what the kernel is to hold for an endpoint.',
+    help: 'Changes of the wanted kernel state of endpoints.',
     registers,
     collect() {
       this.reset();
@@ -146,7 +146,7 @@ function endpointsAndMaps(core: Core, registers: Registry[]): void {
     });
   };
   maps('weir_bpf_map_entries', 'Entries of each BPF map.', (map) => map.entries);
-  maps('weir_agent_bpf_map_capacity', 'Entries that each BPF map can hold.', (map) => map.maxEntries);
+  maps('weir_agent_bpf_map_capacity', 'Entries for which each BPF map has room.', (map) => map.maxEntries);
 }
 
 function count(core: Core, of: (snapshot: ReturnType<Core['db']['read']>) => number): number {

@@ -32,8 +32,8 @@ export class Monitor {
       const follower = { follower: request.id };
       follow(reply.raw, wanted.verbose ? merge(events, this.#allowed) : events, {
         end: this.#stopped,
-        stall: () => log.warn(follower, 'somebody who follows flow events reads too slowly: events are left out'),
-        error: (error) => log.error({ ...follower, err: error }, 'flow events can be followed no longer'),
+        stall: () => log.warn(follower, 'a reader of flow events is too slow: leaving events out for it'),
+        error: (error) => log.error({ ...follower, err: error }, 'the stream of flow events ended'),
       });
     });
   }

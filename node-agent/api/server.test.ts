@@ -452,10 +452,10 @@ describe('a follower of a table', () => {
       (streams) => streams === 0,
     );
     const lines = await linesUntil(response.setEncoding('utf8'), () => false);
-    expect(lines.at(-1)).toEqual({ error: expect.stringContaining('has taken nothing for 0.05 s') });
+    expect(lines.at(-1)).toEqual({ error: expect.stringContaining('has read nothing for 0.05 s') });
     expect(lines.length).toBeLessThan(2_000);
     expect(log.lines).toContainEqual(
-      expect.objectContaining({ level: 'warn', message: 'a table is followed no longer' }),
+      expect.objectContaining({ level: 'warn', message: 'the stream of a table ended' }),
     );
   });
 });

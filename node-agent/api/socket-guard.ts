@@ -84,7 +84,7 @@ export class SocketGuard {
         await this.#look();
       } catch (error) {
         // Something was put there since it was looked at: that has the next look.
-        if (codeOf(error) !== 'EEXIST') this.#say(`it cannot be made again: ${messageOf(error)}`);
+        if (codeOf(error) !== 'EEXIST') this.#say(`it cannot be created again: ${messageOf(error)}`);
       }
     }
   }
@@ -107,14 +107,14 @@ export class SocketGuard {
       // A socket on which nobody listens.
       if (stats.isSocket()) await unlink(path);
     }
-    log.warn({ socket: path }, 'the socket of the agent was removed; it is made again');
-    this.#problem = `the socket ${path} was removed and is being made again`;
+    log.warn({ socket: path }, "the agent's socket was removed; creating it again");
+    this.#problem = `the socket $pathwas removed and is being created again`;
     await this.#place((at) => this.#listenAgain(at));
     this.#problem = undefined;
   }
 
   get #aside(): string {
-    return `${this.#options.path}.aside`;
+    return `$this.#options.path.aside`;
   }
 
   /** False: what was moved before is still there. */
@@ -122,15 +122,15 @@ export class SocketGuard {
     const { path, log } = this.#options;
     if ((await inode(this.#aside)) !== undefined) return false;
     await rename(path, this.#aside);
-    log.warn({ socket: path, aside: this.#aside }, 'what was in the place of the socket is moved aside');
+    log.warn({ socket: path, aside: this.#aside }, 'moved aside what was in the place of the socket');
     return true;
   }
 
   /** A problem that is logged once. */
   #say(problem: string): void {
     const { path, log } = this.#options;
-    const said = `the socket ${path} is not there, no pod can start: ${problem}`;
-    if (said !== this.#problem) log.error({ socket: path, error: problem }, 'the socket of the agent is not there');
+    const said = `the socket ${path} does not exist, so no pod can start: ${problem}`;
+    if (said !== this.#problem) log.error({ socket: path, error: problem }, "the agent's socket does not exist");
     this.#problem = said;
   }
 
@@ -146,7 +146,7 @@ export class SocketGuard {
     this.#mine = '';
     const server = await listen(made);
     // Without a listener it would end the agent.
-    server.on('error', (error) => log.error({ socket: path, err: error }, 'a connection could not be accepted'));
+    server.on('error', (error) => log.error({ socket: path, err: error }, 'accepting a connection failed'));
     await chmod(made, 0o660);
     const mine = (await inode(made)) ?? '';
     try {

@@ -66,7 +66,7 @@ export function tableRoutes(
       end: stopped,
       patienceMs: followPatienceMs,
       error: (error) =>
-        log.warn({ follower, table: table.name, error: messageOf(error) }, 'a table is followed no longer'),
+        log.warn({ follower, table: table.name, error: messageOf(error) }, 'the stream of a table ended'),
     });
   });
 }

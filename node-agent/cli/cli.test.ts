@@ -248,8 +248,8 @@ describe('weir', () => {
   });
 
   it('says what a comparison of the maps found, and ends with 1 where something differed', async () => {
-    const compared = 'Programs, links, pins and what maps hold were compared in 0.5 s';
-    expect(await weir(['map', 'verify'])).toEqual({ code: 0, out: `All is as it was made. ${compared}\n`, err: '' });
+    const compared = 'Compared programs, links, pins and map contents in 0.5 s';
+    expect(await weir(['map', 'verify'])).toEqual({ code: 0, out: `Nothing differs. ${compared}\n`, err: '' });
     core.verification = {
       seconds: 0.5,
       mended: [{ part: 'slot', count: 2, last: 'policy slot 3: lost an element' }],
@@ -259,9 +259,9 @@ describe('weir', () => {
     expect(await weir(['map', 'verify'])).toEqual({
       code: 1,
       out:
-        'put back: slot, 2 times, the last: policy slot 3: lost an element\n' +
-        'NOT AS IT WAS MADE: pins: not pinned: ct4\n' +
-        `${compared}, but for 7 entries that the kernel had not taken\n`,
+        'restored: slot, 2 times, the last: policy slot 3: lost an element\n' +
+        'DIFFERS: pins: not pinned: ct4\n' +
+        `${compared}, except 7 entries that the kernel refused\n`,
       err: '',
     });
     const json = await weir(['map', 'verify', '-o', 'json']);
@@ -269,7 +269,7 @@ describe('weir', () => {
     core.verify = () => Promise.reject(new VerifyLaterError());
     expect(await weir(['map', 'verify'])).toMatchObject({
       code: 1,
-      err: expect.stringContaining('the agent has put nothing in force since it started'),
+      err: expect.stringContaining('the agent has enforced nothing since it started'),
     });
   });
 
@@ -712,10 +712,8 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
       expect([code, err]).toEqual([
         1,
         `weir: the agent at ${path} (process ${agent.child.pid}) takes connections and has not answered for 0.3 s: ` +
-          `it is stopped; \`kill -CONT ${agent.child.pid}\` lets it go on` +
-          (line.includes('delete')
-            ? `. What was asked of it may still be carried out: look before you ask again\n`
-            : '\n'),
+          `it is stopped; \`kill -CONT ${agent.child.pid}\` resumes it` +
+          (line.includes('delete') ? `. The agent may still carry out the request: check before you retry\n` : '\n'),
       ]);
     } finally {
       agent.child.kill('SIGKILL');

@@ -106,7 +106,7 @@ export class AgentClient {
       return text === '' ? undefined : JSON.parse(text);
     } catch (error) {
       throw new AgentError(
-        `the agent at ${this.#socket} answered something else than JSON; is it a Weir agent? ${messageOf(error)}`,
+        `the agent at ${this.#socket} answered with something other than JSON; is it a Weir agent? ${messageOf(error)}`,
       );
     }
   }
@@ -118,11 +118,11 @@ export class AgentClient {
     const who = listener === undefined ? '' : ` (process ${listener.pid})`;
     const why =
       listener?.stopped === true
-        ? `it is stopped; \`kill -CONT ${listener.pid}\` lets it go on`
+        ? `it is stopped; \`kill -CONT ${listener.pid}\` resumes it`
         : 'it is busy, or hangs: see its log';
     return new AgentError(
       `the agent at ${this.#socket}${who} takes connections and has not answered for ${error.ms / 1000} s: ${why}${
-        changes ? '. What was asked of it may still be carried out: look before you ask again' : ''
+        changes ? '. The agent may still carry out the request: check before you retry' : ''
       }`,
     );
   }

@@ -192,7 +192,7 @@ export function addMapCommands(program: Command, context: CliContext): void {
   map
     .command('verify')
     .description(
-      'Compare all that is enforced with what was put in force, and put back what differs; exit code 1 when something did',
+      'Compares what the kernel enforces with what the agent wrote and restores what differs; exit code 1 when something differed',
     )
     .action(async (_options, command: Command) => {
       const client = context.client(command);
@@ -222,12 +222,12 @@ export function addMapCommands(program: Command, context: CliContext): void {
 }
 
 function verificationText({ seconds, mended, faults, left }: VerificationModel): string {
-  const looked = `Programs, links, pins and what maps hold were compared in ${seconds.toFixed(1)} s`;
-  const but = left === 0 ? '' : `, but for ${left} entries that the kernel had not taken`;
-  if (mended.length + faults.length === 0) return `All is as it was made. ${looked}${but}\n`;
+  const looked = `Compared programs, links, pins and map contents in ${seconds.toFixed(1)} s`;
+  const but = left === 0 ? '' : `, except ${left} entries that the kernel refused`;
+  if (mended.length + faults.length === 0) return `Nothing differs. ${looked}${but}\n`;
   const lines = [
-    ...mended.map(({ part, count, last }) => `put back: ${part}, ${count} times, the last: ${last}`),
-    ...faults.map((fault) => `NOT AS IT WAS MADE: ${fault}`),
+    ...mended.map(({ part, count, last }) => `restored: ${part}, ${count} times, the last: ${last}`),
+    ...faults.map((fault) => `DIFFERS: ${fault}`),
   ];
   return [...lines, `${looked}${but}`].map((text) => `${text}\n`).join('');
 }

@@ -8,7 +8,7 @@ import { AgentError, UsageError } from './errors.ts';
 import { formatTable } from './table.ts';
 
 export function addTableCommands(program: Command, context: CliContext): void {
-  const table = program.command('table').description("The agent's tables: what it was told, and what it has concluded");
+  const table = program.command('table').description("The agent's tables: its inputs, and what it derives from them");
   table
     .command('list')
     .description('All tables')
@@ -31,7 +31,7 @@ export function addTableCommands(program: Command, context: CliContext): void {
     });
   table
     .command('get')
-    .description('Rows of one table, long cells cut; with -o json whole, a line a row')
+    .description('Rows of one table. Long cells are cut; -o json prints all of them, one row a line')
     .argument('<name>', 'its name')
     .option('-n, --limit <rows>', 'at most so many rows; default: 100, with -o json all')
     .action(async (name: string, options: { limit?: string }, command: Command) => {

@@ -78,7 +78,7 @@ export class AddressConflicts {
       if (cidr !== undefined) kernel = await network.addressesWithin(cidr);
     } catch (error) {
       // The next one asks again; ADD says it to those whom it keeps from their pod.
-      log.info({ error: messageOf(error) }, "the node's routes and addresses cannot be read");
+      log.info({ error: messageOf(error) }, "cannot read the node's routes and addresses");
       return;
     }
     using snapshot = core.db.read();
@@ -163,7 +163,7 @@ export class AddressConflicts {
     const { core, events, log } = this.#options;
     const before = core.db.write([this.#table], (txn) => txn.upsert(this.#table, row));
     if (before?.message === row.message && row.refused === undefined) return;
-    log.warn({ address: row.address, conflict: row.message }, 'two claim one address');
+    log.warn({ address: row.address, conflict: row.message }, 'an address is claimed twice');
     for (const pod of pods) if (pod !== undefined) events.warn(pod, CONFLICT_REASON, row.message);
   }
 

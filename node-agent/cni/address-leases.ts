@@ -66,7 +66,7 @@ export class AddressLeases {
     if (saved !== undefined) this.#restsUntil = Math.min(saved.restsUntil, now + REST_MS);
     else if (!fresh || loaded === 'unreadable') {
       this.#restsUntil = now + REST_MS;
-      log.info({ restMs: REST_MS }, 'no record of the addresses given back: each rests before it is given');
+      log.info({ restMs: REST_MS }, 'the record of released addresses is missing: each rests before it is assigned');
     }
     db.write([this.#table], (txn) => {
       // Of a boot before: its clock says nothing now. In use: by endpoints that still are, which the next lines say, or until now.

@@ -120,7 +120,7 @@ export class Attachments {
     if (acknowledged === undefined || !ENFORCED.has(state))
       problems.push(`endpoint ${endpoint.id} is ${state}${reason === undefined ? '' : `: ${reason}`}`);
     if (problems.length > 0)
-      throw new CniError(CNI_CODE.checkFailed, problems.join('; '), 'delete the pod: it is made anew');
+      throw new CniError(CNI_CODE.checkFailed, problems.join('; '), 'delete the pod, so that it is recreated');
   }
 
   endpoints(): readonly EndpointRow[] {
@@ -143,7 +143,7 @@ export class Attachments {
         new CniError(
           CNI_CODE.tryLater,
           'the agent is ending before the endpoint is enforced',
-          'its successor makes the pod',
+          'the next agent connects the pod',
         ),
       );
     signal.addEventListener('abort', ended, { once: true });

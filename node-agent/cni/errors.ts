@@ -72,13 +72,11 @@ export class AddressesRestingError extends CniError {
   ) {
     super(
       CNI_CODE.tryLater,
-      `no address of the node's pod CIDR ${cidr} may be given yet: of its ${total}, ${taken}`,
+      `no address of the node's pod CIDR ${cidr} can be assigned yet: of its ${total}, ${taken}`,
       [
         'kubelet tries again by itself',
-        ...(rest ? ['a larger pod CIDR lets pods follow one another faster'] : []),
-        ...(slice
-          ? ['addresses that CiliumEndpointSlices still name are given once weir-operator has removed them from there']
-          : []),
+        ...(rest ? ['with a larger pod CIDR new pods get addresses sooner'] : []),
+        ...(slice ? ['weir-operator must first remove the addresses that CiliumEndpointSlices still name'] : []),
       ].join('; '),
     );
   }

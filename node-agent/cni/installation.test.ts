@@ -124,8 +124,8 @@ describe('CniInstallation', () => {
     await installation.stop();
     expect(log.lines.map(({ level, message }) => `${level} ${message}`)).toEqual([
       'info cni plugin installed',
-      'info host ports: the node has portmap now, and pods get them from now on',
-      'info host ports: portmap is gone from the node, and pods get none from now on',
+      'info host ports: the node has portmap now; new pods get them',
+      'info host ports: portmap is gone from the node; new pods get none',
     ]);
     expect(await installation.remove()).toEqual([config(), plugin()]);
   });
@@ -149,7 +149,7 @@ describe('CniInstallation', () => {
     const next = async (): Promise<unknown> => (await lines.next()).value;
     try {
       expect(await next()).toContain('info cni plugin installed');
-      expect(await next()).toMatch(/^info the plugin folder cannot be watched; it is looked at now and then .*EMFILE/);
+      expect(await next()).toMatch(/^info cannot watch the plugin folder; checking it now and then .*EMFILE/);
       await writeFile(join(options.binDir, 'portmap'), '', { mode: 0o755 });
       expect(await next()).toContain('info host ports: the node has portmap now');
     } finally {

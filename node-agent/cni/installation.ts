@@ -47,10 +47,7 @@ export class CniInstallation {
       }).on('error', () => undefined);
     } catch (error) {
       // A node may have no inotify instance left.
-      log.info(
-        { binDir, error: messageOf(error) },
-        'the plugin folder cannot be watched; it is looked at now and then',
-      );
+      log.info({ binDir, error: messageOf(error) }, 'cannot watch the plugin folder; checking it now and then');
     }
   }
 
@@ -111,15 +108,16 @@ export class CniInstallation {
         log.info(
           {},
           portmap
-            ? 'host ports: the node has portmap now, and pods get them from now on'
-            : 'host ports: portmap is gone from the node, and pods get none from now on',
+            ? 'host ports: the node has portmap now; new pods get them'
+            : 'host ports: portmap is gone from the node; new pods get none',
         );
-      } else if (written.length > 0) log.warn({ files: written }, 'cni files had been changed or removed; put back');
+      } else if (written.length > 0)
+        log.warn({ files: written }, 'restored cni files that somebody had changed or removed');
       this.#problem = undefined;
       this.#sayEarlier();
     } catch (error) {
       const message = messageOf(error);
-      if (message !== this.#problem) log.error({ error: message }, 'cni plugin could not be put back');
+      if (message !== this.#problem) log.error({ error: message }, 'cannot restore the cni plugin');
       this.#problem = message;
     }
   }

@@ -263,9 +263,7 @@ describe('Ipam', () => {
     expect(() => node.add('p')).toThrow('all 5 are in use (5 in use by endpoints of this node)');
     node.remove('10.9.8.4');
     expect(() => node.add('p')).toThrow(AddressesRestingError);
-    expect(() => node.add('p')).toThrow(
-      'of its 5, 4 in use by endpoints of this node, 1 given back lately and at rest',
-    );
+    expect(() => node.add('p')).toThrow('of its 5, 4 in use by endpoints of this node, 1 released lately and resting');
     expect(node.ipam.hasFree('10.9.8.0/29', [])).toBe(true);
     node.now += REST_MS;
     node.slice('gone', '10.9.8.4', 'gone');
@@ -294,14 +292,14 @@ describe('Ipam', () => {
     expect(() => node.add('p')).toThrow(
       expect.objectContaining({
         message: expect.stringMatching(
-          /of its 13, 12 at rest for 22 s more \(the record of what was given back lately is lost or too old\), 1 in use by endpoints of this node$/,
+          /of its 13, 12 at rest for 22 s more \(the record of lately released addresses is lost or too old\), 1 in use by endpoints of this node$/,
         ),
         details: 'kubelet tries again by itself',
       }),
     );
     expect(node.leases.restsFor).toBe(REST_MS - 8_001);
     node.remove(kept);
-    for (const said of ['12 at rest for 22 s more', '1 given back lately and at rest'])
+    for (const said of ['12 at rest for 22 s more', '1 released lately and resting'])
       expect(() => node.add('p')).toThrow(said);
     node.attach(kept);
     // The next one has the record of one that knew nothing.

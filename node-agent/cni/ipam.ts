@@ -12,7 +12,7 @@ const REASONS = {
   pod: "in the status of this node's pods",
   slice: 'of other pods by CiliumEndpointSlices',
   node: 'routed or on an interface of this node',
-  rest: 'given back lately and at rest',
+  rest: 'released lately and resting',
   unknown: 'at rest',
 } as const;
 type Reason = keyof typeof REASONS;
@@ -23,7 +23,7 @@ const PASSING: readonly Reason[] = ['rest', 'unknown', 'slice'];
 const RESTING: readonly (Reason | undefined)[] = ['rest', 'unknown'];
 
 /** Why addresses that nobody has may rest. */
-const RECORD_LOST = 'the record of what was given back lately is lost or too old';
+const RECORD_LOST = 'the record of lately released addresses is lost or too old';
 
 /** The usable addresses of a pod CIDR, as numbers: all but network, gateway (the first) and broadcast. Throws `PodCidrError`. */
 export function podRange(cidr: string): { readonly first: number; readonly last: number } {

@@ -280,9 +280,9 @@ describe('what is taken away', () => {
     for (const name of Object.keys(MAPS)) expect(inMap(name, (map) => map.info.name)).toBe(name.slice(0, 15));
     expect(readdirSync(links()).sort()).toEqual(['1-egress', '1-ingress', '2-egress', '2-ingress']);
     expect(log.lines).toContainEqual(
-      expect.objectContaining({ level: 'warn', message: 'enforcement was taken away from outside; it is put back' }),
+      expect.objectContaining({ level: 'warn', message: 'somebody removed enforcement; restoring it' }),
     );
-    expect(check('enforcement')?.message).toMatch(/^\d+ s ago somebody had removed this, and it is put back: /);
+    expect(check('enforcement')?.message).toMatch(/^\d+ s ago somebody had removed this, and it was restored: /);
     // What maps hold is told at the end of a turn.
     const events = (): readonly object[] => {
       using snapshot = core.db.read();
@@ -294,7 +294,7 @@ describe('what is taken away', () => {
         pod: { namespace: 'default', name: 'lab', uid: 'lab' },
         node: true,
         reason: 'EnforcementRemoved',
-        message: expect.stringContaining('found and put back'),
+        message: expect.stringContaining('on this node; restored: '),
       }),
     ]);
     // And nothing else was: what is at rest stays so.
@@ -394,7 +394,7 @@ describe('what is taken away', () => {
     await until(() => ends().length === 2);
     const first = ends();
     expect(core.comparisons().map(({ part }) => part)).toEqual(['address', 'slot']);
-    expect(check('enforcement')?.message).toMatch(/what maps hold was last compared completely at \d{4}-/);
+    expect(check('enforcement')?.message).toMatch(/map contents were last compared completely at \d{4}-/);
     await until(() => ends().every((end) => !first.includes(end)));
     expect(core.repairs()).toEqual([]);
   });
@@ -455,7 +455,7 @@ describe('what is taken away', () => {
     await core.start();
     await core.waitPolicyRevision(core.policyRevision());
     expect(there()).toBe(false);
-    const removed = 'elements of the maps that no agent wrote were removed';
+    const removed = 'removed map elements that no agent wrote';
     expect(log.lines.filter(({ message }) => message === removed)).toHaveLength(1);
     await until(() => core.health().ok);
     expect(await client.reaches(server)).toBe(false);
@@ -496,7 +496,10 @@ describe('what is taken away', () => {
     execFileSync('mkdir', ['-p', join(lab.root, 'links', '2-egress')]);
     await until(() => check('enforcement')?.ok === false);
     expect(core.health().ok).toBe(false);
-    expect(check('kernel')).toMatchObject({ ok: false, message: expect.stringContaining('does not hold all of it') });
+    expect(check('kernel')).toMatchObject({
+      ok: false,
+      message: expect.stringContaining('has lost part of what it acknowledged'),
+    });
     await until(() => core.realised().failures.length > 0);
     expect(core.realised().failures).toEqual([
       expect.objectContaining({ uid: policy, generation: 1, reason: 'EnforcementRemoved' }),

@@ -150,7 +150,7 @@ class KernelCore implements Core {
             new PodEvents(this).warnNode(
               this.#options.nodeName,
               'EnforcementRemoved',
-              `somebody removed what enforces policies on this node; found and put back: ${what}`,
+              `somebody removed what enforces policies on this node; restored: ${what}`,
             ),
           look: () => {
             lock.look();

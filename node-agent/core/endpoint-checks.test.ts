@@ -27,7 +27,9 @@ it('names endpoints that have as many connections as they may, as long as there 
   expect(connectionsCheck(core, [2]).warning).toBeUndefined();
   const spent = connectionsCheck(core, [2, 1]);
   expect([spent.ok, spent.warning]).toEqual([true, true]);
-  expect(spent.message).toMatch(/^endpoint 1 \(weir1, pod ns\/web\) has its whole share of the table of connections: /);
+  expect(spent.message).toMatch(
+    /^endpoint 1 \(weir1, pod ns\/web\) uses its whole share of the table of connections: /,
+  );
 });
 
 describe('whose endpoints are', () => {
@@ -122,7 +124,7 @@ describe('endpoints without an identity', () => {
     world.pod('late', 'a');
     await world.plan();
     expect(said(6_000)).toEqual([true, undefined, none]);
-    const later = 'which identity the labels of endpoints have is concluded when the inputs are complete';
+    const later = 'endpoints get their identities when the inputs are complete';
     expect(said(6_000, false)).toEqual([true, true, later]);
   });
 });

@@ -43,7 +43,7 @@ export function endpointsCheck({ db, tables, policyMode, wallClock }: EndpointsC
     ...(gone.length === 0
       ? []
       : [
-          `the interface of ${named(gone)} is gone: delete ${gone.length === 1 ? 'its pod' : 'their pods'}, so that ${gone.length === 1 ? 'it is' : 'they are'} made anew`,
+          `the interface of ${named(gone)} is gone: delete ${gone.length === 1 ? 'its pod' : 'their pods'}, so that ${gone.length === 1 ? 'it is' : 'they are'} recreated`,
         ]),
   ];
   const said = [
@@ -72,7 +72,7 @@ export function connectionsCheck(
   const rows = spent.flatMap((id) => snapshot.get(tables.endpoints, tableKey.endpoint(id)) ?? []);
   if (rows.length === 0) return { name, ok: true, message: 'every endpoint has room in the table of connections' };
   const message =
-    `${named(rows)} has its whole share of the table of connections: what it begins beyond that passes untracked, and the answers are judged ` +
+    `${named(rows)} uses its whole share of the table of connections: further connections pass untracked, and their answers are judged ` +
     'by themselves; see `--ct-entries`';
   return { name, ok: true, warning: true, message };
 }
@@ -122,7 +122,7 @@ export function labelsCheck({ waiting, now, concluding }: LabelsCheckSources): H
     lasting.filter(({ info }) => info.unnumberedSince === undefined),
   ];
   const wrong = [
-    ...(concluding ? [] : ['which identity the labels of endpoints have is concluded when the inputs are complete']),
+    ...(concluding ? [] : ['endpoints get their identities when the inputs are complete']),
     ...(unnumbered.length === 0
       ? []
       : [

@@ -146,5 +146,5 @@ function problemOf(
 }
 
 function goneText({ gone, interfaceName }: EndpointRow): string {
-  return `its interface ${interfaceName} has been gone since ${gone}: it is in the kernel no more, and is forgotten with its pod; delete the pod, so that it is made anew`;
+  return `its interface ${interfaceName} has been gone since ${gone}: the kernel has nothing of it any more; delete the pod, so that it is recreated`;
 }

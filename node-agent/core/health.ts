@@ -4,8 +4,8 @@ import type { KernelSide } from './kernel-side.ts';
 
 /** What holds everything back, and what to do about it. */
 export const RULES_UNKNOWN =
-  'which rules were imported on this node is not known, as their file is lost or is not of the rules in force: what was enforced ' +
-  'stays enforced, and nothing new is, until `weir policy import` (or `weir policy delete --all`, for none) says which there are';
+  'the rules that were imported on this node are not known, as their file is lost or does not match the rules in force: what was enforced ' +
+  'stays enforced, and nothing new is, until you import them with `weir policy import`, or say with `weir policy delete --all` that there are none';
 
 /** What is not put in force while these are missing, and what becomes of pods that change. */
 export function incompleteText(pending: readonly string[]): string {
@@ -71,9 +71,9 @@ function kernel(side: HealthSources['side']): HealthCheck {
     : [];
   const [first] = failing;
   if (first !== undefined)
-    return { name, ok: false, message: `${failing.length} changes are refused: ${first.error.message}` };
+    return { name, ok: false, message: `the kernel refuses ${failing.length} changes: ${first.error.message}` };
   // What others took away since, the audit names.
   return side?.audit.check().ok === false
-    ? { name, ok: false, message: 'the kernel took what is wanted, and does not hold all of it any more' }
-    : { name, ok: true, message: 'the kernel holds what is wanted' };
+    ? { name, ok: false, message: 'the kernel has lost part of what it acknowledged' }
+    : { name, ok: true, message: 'the kernel has what is wanted' };
 }

@@ -242,7 +242,7 @@ export class KernelSide {
     if (removed.length > 0)
       core.log.warn(
         { elements: removed.slice(0, TOLD), more: Math.max(0, removed.length - TOLD) },
-        'elements of the maps that no agent wrote were removed',
+        'removed map elements that no agent wrote',
       );
     using snapshot = db.read();
     const guarded = new Set(attached.values());
@@ -281,14 +281,14 @@ export class KernelSide {
         if (error instanceof InterfaceGoneError) continue;
         log.error(
           { endpoint: id, interface: interfaceName, error: messageOf(error) },
-          'an interface without programs cannot be given them; it is tried again in each look',
+          'cannot attach programs to an interface that has none; retrying with each check',
         );
       }
     }
     if (guarded.length > 0)
       log[level](
         { interfaces: guarded.slice(0, TOLD), more: Math.max(0, guarded.length - TOLD) },
-        "pods' interfaces that had no programs have them now",
+        "attached programs to pods' interfaces that had none",
       );
     // What fails is a fault in the next look, and tried again there.
     await this.#clearFlows().catch(() => undefined);
@@ -338,10 +338,7 @@ export class KernelSide {
     try {
       this.#partPrograms.follow();
     } catch (error) {
-      this.#options.core.log.error(
-        { error: messageOf(error) },
-        'a program cannot be attached to an interface of the node',
-      );
+      this.#options.core.log.error({ error: messageOf(error) }, 'cannot attach a program to an interface of the node');
     }
   }
 
@@ -356,7 +353,7 @@ export class KernelSide {
           await this.audit.look();
         }),
       compare: () => this.audit.compare((body) => this.sync.exclusively(body)),
-      onError: (error) => core.log.error({ error: String(error) }, 'looking at what is enforced failed'),
+      onError: (error) => core.log.error({ error: String(error) }, 'checking what is enforced failed'),
       signal: this.#stop.signal,
     });
   }
@@ -387,7 +384,7 @@ export class KernelSide {
         const { entries, deleted } = await this.#conntrack.collect(signal);
         this.#ctEntries = entries - deleted;
       } catch (error) {
-        core.log.error({ error: String(error) }, 'looking at what is due, or collecting expired connections, failed');
+        core.log.error({ error: String(error) }, 'the periodic check or the collection of expired connections failed');
       }
     }
   }

@@ -103,7 +103,7 @@ describe('a state file that is lost', () => {
         }),
       ]);
       expect(log.lines.filter(({ level }) => level === 'warn').map(({ message }) => message)).toContain(
-        '2 endpoints were taken from the kernel: the file does not tell of them, or is missing',
+        '2 endpoints were taken from the kernel: the file does not name them, or is missing',
       );
       expect(check(core, 'endpoints')?.message).toContain(
         `2 endpoints were taken from the kernel, as no file knew them: endpoint 1 (${client.interfaceName}), endpoint 2 (`,

@@ -28,7 +28,7 @@ export async function removeDatapath(options: RemoveDatapathOptions): Promise<vo
         .map(({ ifindex }) => ifindex),
     });
     removeStateFiles(stateDir);
-    log.info({ bpfRoot, stateDir }, 'programs, links, maps and state are removed; nothing is enforced on this node');
+    log.info({ bpfRoot, stateDir }, 'removed programs, links, maps and state; nothing is enforced on this node');
   } finally {
     lock.release();
   }
@@ -40,7 +40,10 @@ function rememberedNames({ stateDir, nodeName, log }: RemoveDatapathOptions): Re
     const loaded = stateFile(stateDir, nodeName, 'endpoints').read();
     return new Set(loaded === 'absent' ? [] : loaded.content.map(({ interfaceName }) => interfaceName));
   } catch (error) {
-    log.warn({ error: String(error) }, 'endpoints are not known by name; their interfaces are found by what is pinned');
+    log.warn(
+      { error: String(error) },
+      'the file of endpoints cannot be read; finding their interfaces by what is pinned',
+    );
     return new Set();
   }
 }

@@ -45,7 +45,7 @@ export class SavedRules {
     } else
       log.warn(
         { file: files.path('rules') },
-        'which rules were imported is not known; what is enforced stays until they are imported or deleted',
+        'the imported rules are not known; what is enforced stays until they are imported or deleted',
       );
   }
 

@@ -131,7 +131,7 @@ describe('an endpoint whose interface went away', () => {
     expect(rows()).toEqual([expect.objectContaining({ id: 1, gone: expect.any(String) })]);
     expect([check().ok, saved]).toEqual([true, 1]);
     expect(check().message).toBe(
-      'the interface of endpoint 1 (weir0123456789a, pod ns/web) is gone: delete its pod, so that it is made anew',
+      'the interface of endpoint 1 (weir0123456789a, pod ns/web) is gone: delete its pod, so that it is recreated',
     );
     pod('web', 'u2', []);
     strays.sync();

@@ -94,10 +94,7 @@ export class Strays {
     const { log, file } = this.#options;
     const endpoints = named(rows);
     if (lost)
-      log.warn(
-        { file, endpoints },
-        `${count(rows)} taken from the kernel: the file does not tell of them, or is missing`,
-      );
+      log.warn({ file, endpoints }, `${count(rows)} taken from the kernel: the file does not name them, or is missing`);
     else
       log.info(
         { endpoints },
@@ -123,7 +120,7 @@ export class Strays {
     if (row === undefined) return;
     log.info(
       { endpoint: id, interface: row.interfaceName, pod: row.pod },
-      'the interface of an endpoint is gone; the endpoint is taken out of the kernel',
+      'the interface of an endpoint is gone; removing the endpoint from the kernel',
     );
     save();
   }

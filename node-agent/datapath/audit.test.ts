@@ -127,7 +127,7 @@ function world(
   return { db, tables, audit, compare, state, warnings };
 }
 
-const wrong = (slot: number): Difference => ({ of: String(slot), problem: 'its content is another one' });
+const wrong = (slot: number): Difference => ({ of: String(slot), problem: 'its content was changed' });
 
 describe('a slot that cannot be put back', () => {
   it('is tried again in each look, but for one that an edit has yet to reach', async () => {
@@ -152,11 +152,11 @@ describe('a slot that cannot be put back', () => {
     state.broken = true;
     await compare();
     const said = (slot: number): string =>
-      `policy slot ${slot}: its content is another one; it cannot be put back: no memory`;
+      `policy slot ${slot}: its content was changed; it cannot be restored: no memory`;
     expect(audit.check().message).toBe(`${said(1)}; ${said(2)}; ${said(3)} (and 1 more)`);
     const mending = world({ passes: [[[wrong(1), wrong(2), wrong(3), wrong(4)]]] });
     await mending.compare();
-    const last = [1, 2, 3].map((slot) => `policy slot ${slot}: its content is another one`).join('; ');
+    const last = [1, 2, 3].map((slot) => `policy slot ${slot}: its content was changed`).join('; ');
     expect(mending.audit.check().message).toContain(`${last} (and 1 more)`);
   });
 });
@@ -187,10 +187,10 @@ describe('what a pass finds', () => {
     });
     expect(mended).toEqual(expect.arrayContaining(['', '1,2', '1,2,3,4', '1,2,3,4,5']));
     expect([audit.repairs(), audit.faults()]).toEqual([[expect.objectContaining({ part: 'slot', count: 5 })], []]);
-    const text = (slot: number): string => `policy slot ${slot}: its content is another one`;
+    const text = (slot: number): string => `policy slot ${slot}: its content was changed`;
     expect(state.told).toEqual([`${[1, 2, 3].map(text).join('; ')} (and 2 more)`]);
     expect(warnings().map(({ fields }) => fields)).toEqual([
-      { part: 'slot', of: '1', problem: 'its content is another one', more: 1 },
+      { part: 'slot', of: '1', problem: 'its content was changed', more: 1 },
     ]);
     // Nothing of it was left to be told of.
     expect(state.faultsTold).toBe(0);
@@ -336,7 +336,7 @@ describe('endpoints that judged by what somebody had edited', () => {
     };
     const { audit, state, db, tables, compare } = world({ address });
     db.write([tables.ipcache], (txn) => txn.insert(tables.ipcache, { prefix: of, identity: 300, source: 'endpoint' }));
-    state.looks = [{ id: 7, gone: false, faults: ['its element in the endpoint map is another'], behind: [] }];
+    state.looks = [{ id: 7, gone: false, faults: ['its element in the endpoint map was changed'], behind: [] }];
     await audit.look();
     await compare();
     expect(state.order).toEqual(['begin', 'mend 7', 'clear', 'end', 'begin', `mend ${of}`, 'end']);
@@ -377,10 +377,10 @@ describe('what maps hold', () => {
         ['slot', 3],
       ],
     ]);
-    const left = /what the kernel took into maps are as .*, but for 3 entries that the kernel had not taken/;
+    const left = /what the kernel took into maps are unchanged.*, except 3 entries that the kernel refused/;
     expect(audit.check()).toMatchObject({ ok: true, message: expect.stringMatching(left) });
     await compare();
-    expect(audit.check().message).toMatch(/and maps are as they were made; .* compared completely at/);
+    expect(audit.check().message).toMatch(/and maps are unchanged; .* compared completely at/);
   });
 });
 

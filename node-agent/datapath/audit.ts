@@ -182,7 +182,7 @@ export class Audit {
     for (const [part, [first, ...more]] of fresh)
       this.#options.log.warn(
         { part, of: first?.of, problem: first?.problem, more: more.length },
-        'enforcement was taken away from outside; it is put back',
+        'somebody removed enforcement; restoring it',
       );
     return fresh.size > 0;
   }
@@ -231,8 +231,7 @@ export class Audit {
   /** The fault with its error, which is logged where it is another than before. */
   #refused(fault: Fault, error: string): Fault {
     const { part, of } = fault;
-    if (this.#known(fault)?.error !== error)
-      this.#options.log.error({ part, of, error }, 'enforcement cannot be put back');
+    if (this.#known(fault)?.error !== error) this.#options.log.error({ part, of, error }, 'cannot restore enforcement');
     return { ...fault, error };
   }
 
@@ -304,25 +303,25 @@ export class Audit {
     const recent =
       last === undefined || ago > RECENT_MS
         ? ''
-        : `${Math.round(ago / 1000)} s ago somebody had removed this, and it is put back: ${last.last}; `;
+        : `${Math.round(ago / 1000)} s ago somebody had removed this, and it was restored: ${last.last}; `;
     const said =
       last === undefined
         ? ''
-        : `; put back ${total} times, the last at ${last.at}${recent === '' ? `: ${last.last}` : ''}`;
+        : `; restored ${total} times, the last at ${last.at}${recent === '' ? `: ${last.last}` : ''}`;
     const passes = this.passes();
     const [oldest] = passes.map(({ at }) => at).sort();
     const left = passes.reduce((sum, pass) => sum + pass.left, 0);
     const whole =
       oldest === undefined || passes.length < CONTENTS.length
-        ? '; what maps hold was not compared completely yet'
+        ? '; map contents were not compared completely yet'
         : left === 0
-          ? `; what maps hold was last compared completely at ${oldest}`
-          : `; what maps hold was last compared at ${oldest}, but for ${left} entries that the kernel had not taken`;
+          ? `; map contents were last compared completely at ${oldest}`
+          : `; map contents were last compared at ${oldest}, except ${left} entries that the kernel refused`;
     const what = left === 0 ? 'maps' : 'what the kernel took into maps';
     return {
       name,
       ok: true,
-      message: `${recent}programs, links, pins and ${what} are as they were made${whole}${said}`,
+      message: `${recent}programs, links, pins and ${what} are unchanged${whole}${said}`,
     };
   }
 

@@ -144,8 +144,8 @@ describe('AddressAudit', () => {
     db.write([tables.endpointStates], (txn) => txn.insert(tables.endpointStates, state));
     expect(await audit.nearest()).toEqual([]);
     map.delete(key(address(2000)));
-    expect(await audit.nearest()).toEqual([{ of: address(2000), problem: 'the kernel does not hold identity 1000' }]);
-    expect(await audit.problem(address(2000))).toBe('the kernel does not hold identity 1000');
+    expect(await audit.nearest()).toEqual([{ of: address(2000), problem: 'the kernel does not have identity 1000' }]);
+    expect(await audit.problem(address(2000))).toBe('the kernel does not have identity 1000');
     expect(await audit.problem(address(2001))).toBeUndefined();
     map.close();
   });
@@ -204,7 +204,7 @@ describe('SlotAudit', () => {
     expect((await pass(audit)).found).toEqual([]);
     expect(breaks() - before).toBeGreaterThanOrEqual(LARGE.length / 300);
     inner(lab[name], 2, change);
-    expect((await pass(audit)).found).toEqual([{ of: '2', problem: 'its content is another one' }]);
+    expect((await pass(audit)).found).toEqual([{ of: '2', problem: 'its content was changed' }]);
     await lab.slots.mend(2);
     expect((await pass(audit)).found).toEqual([]);
   });
@@ -217,7 +217,7 @@ describe('SlotAudit', () => {
       await lab.slots.apply(slotRow(3, [7, 8]), () => true);
       await lab.slots.free(1);
     });
-    expect(edited.found).toEqual([{ of: '2', problem: 'its content is another one' }]);
+    expect(edited.found).toEqual([{ of: '2', problem: 'its content was changed' }]);
   });
 
   it('leaves out a slot that the kernel has not acknowledged, and no other', async () => {

@@ -68,7 +68,7 @@ export class AddressAudit implements ContentAudit {
     const { db, tables, ipcache, settled } = this.#options;
     using snapshot = db.read();
     if (snapshot.has(tables.ipcache, prefix) || !settled(prefix) || !ipcache.delete(prefix)) return [];
-    return [{ of: prefix, problem: 'the kernel held an address that nobody gave it' }];
+    return [{ of: prefix, problem: 'the kernel had an address that this agent did not write' }];
   }
 
   /** Compares rows until a break is due; returns the row to go on with, undefined at the end. */
@@ -95,7 +95,7 @@ export class AddressAudit implements ContentAudit {
 }
 
 function lost({ prefix, identity }: { readonly prefix: string; readonly identity: number }): Difference {
-  return { of: prefix, problem: `the kernel does not hold identity ${identity}` };
+  return { of: prefix, problem: `the kernel does not have identity ${identity}` };
 }
 
 export interface SlotAuditOptions {

@@ -41,7 +41,7 @@ export class Contests {
     const pause = pauseAfter(moves);
     if (now - at < pause)
       throw new LinkError(
-        `its owner insists: this agent's program was put first ${moves} times, and will be again after a pause; take the other program away, or have it attached after others`,
+        `another program is put first again and again: this agent's program was moved before it ${moves} times, and will be again after a pause; remove the other program, or attach it after others`,
       );
     overtake();
     this.#db.write([this.#table], (txn) =>

@@ -77,7 +77,7 @@ export class Datapath {
     });
     try {
       if (pinned.replaced.length > 0)
-        log.info({ maps: pinned.replaced }, 'maps of another size or layout are replaced beside the old ones');
+        log.info({ maps: pinned.replaced }, 'made new maps beside those whose size or layout has changed');
       const programs = PartPrograms.open({
         root,
         objects: objects?.() ?? [],
@@ -87,7 +87,7 @@ export class Datapath {
         inNode: this.inNode,
       });
       const made = pinned.pinMore();
-      if (made.length > 0) log.info({ maps: made }, 'maps of parts are new');
+      if (made.length > 0) log.info({ maps: made }, 'created maps of parts');
       return { pinned, programs };
     } catch (error) {
       pinned.close();

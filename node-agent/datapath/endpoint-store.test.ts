@@ -287,7 +287,7 @@ describe('an element that somebody edits while the endpoint is as it was found',
     const [found] = world.elements();
     if (found === undefined) throw new Error('there is no element');
     world.map.update(endpointKey.encode(7), endpointValue.encode({ ...found, flags: 0 }));
-    expect(store.look()[0]?.faults).toEqual(['its element in the endpoint map is another']);
+    expect(store.look()[0]?.faults).toEqual(['its element in the endpoint map was changed']);
     expect(store.editedFound()).toEqual([1]);
     store.mend(1);
     expect(world.elements()).toEqual([{ ...found, quarantine: true }]);

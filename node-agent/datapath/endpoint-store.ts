@@ -9,7 +9,7 @@ import { elementOf, foundIn } from './endpoint-element.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './link-table.ts';
 
-const EDITED = 'its element in the endpoint map is another';
+const EDITED = 'its element in the endpoint map was changed';
 /** What has passed an interface unjudged is answered by then, in milliseconds; until then a pod's own queries over UDP find no answer. */
 const QUARANTINE_MS = 2000;
 
@@ -281,7 +281,7 @@ export class EndpointStore {
       ...this.#lookAtHeld(rows.filter(({ held }) => held !== undefined)),
     ].map((look) =>
       doubted.has(look.id) && !look.gone
-        ? { ...look, faults: [...look.faults, 'flows that began while nobody judged are not deleted'] }
+        ? { ...look, faults: [...look.faults, 'flows that began while no program judged are not deleted yet'] }
         : look,
     );
   }

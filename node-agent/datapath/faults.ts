@@ -52,7 +52,7 @@ export function faultText(fault: Fault): string {
 
 /** What is wrong with it, without its name. */
 export function problemText({ problem, error }: Fault): string {
-  return error === undefined ? problem : `${problem}; it cannot be put back: ${error}`;
+  return error === undefined ? problem : `${problem}; it cannot be restored: ${error}`;
 }
 
 /** The fault in a sentence as that of one endpoint; undefined where it is another's alone. What cannot be looked at is a fault of all. */

@@ -82,7 +82,7 @@ describe('the lock of a bpf root', () => {
     const args = ['--input-type=module', '-e', script, path, state];
     const { stderr, status } = spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 60_000 });
     expect(status).toBe(1);
-    expect(stderr).toMatch(new RegExp(`PinRootError.*bpf root ${path} cannot be made: .*${why}.*/sys/fs/bpf/weir`));
+    expect(stderr).toMatch(new RegExp(`PinRootError.*cannot create the bpf root ${path}: .*${why}.*/sys/fs/bpf/weir`));
     expect(existsSync(path) && path !== '/proc/version').toBe(false);
   });
 });

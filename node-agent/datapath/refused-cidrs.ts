@@ -100,7 +100,7 @@ export class RefusedCidrs {
       );
       const now = { identity: this.#atPrefix(inner.prefix), around: this.#inKernel };
       if (words.some((opens) => opens({ identity, around: this.#inKernel }, now, { identity: inner.identity, around })))
-        throw new OrderError(`${prefix} waits for ${inner.prefix}, which is in it: the kernel does not take that`);
+        throw new OrderError(`${prefix} waits for ${inner.prefix} inside it, which the kernel refuses`);
     }
   }
 
@@ -114,7 +114,7 @@ export class RefusedCidrs {
       const judged = { identity: there, around: this.#inKernel };
       if (opens(judged, { identity, around }, judged))
         throw new OrderError(
-          `endpoint ${id} keeps the rules before: the kernel does not take ${prefix}, which the new ones name`,
+          `endpoint ${id} keeps its former rules: the kernel refuses ${prefix}, which the new rules name`,
         );
     };
     using snapshot = db.read();

@@ -174,7 +174,7 @@ it('a slot is not made larger than its ceiling: what it had stays', async () => 
   const classes = row.compiled.ingress.classes.map(({ members }) => ({ members, rows }));
   const large = { ...row, compiled: { ...row.compiled, ingress: { ...row.compiled.ingress, classes } } };
   await expect(lab.slots.apply(large, () => true)).rejects.toThrow(
-    `policy slot 1 would hold ${9 * MOST_ROWS + 10} rows, those that edits have left included, and a slot has room for ${8 * MOST_ROWS}`,
+    `policy slot 1 would have ${9 * MOST_ROWS + 10} rows, including rows that edits left behind, and a slot has room for ${8 * MOST_ROWS}`,
   );
   expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
 });

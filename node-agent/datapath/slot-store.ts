@@ -255,8 +255,8 @@ export class SlotStore {
     ] as const) {
       // Of a map of maps an element is told by the id of the map that it is.
       const id = outer.lookup(slotKey.encode(slot));
-      if (id === undefined) return `its map in ${name} is not there`;
-      if (Buffer.from(id).readUInt32LE(0) !== info.id) return `its map in ${name} is another one`;
+      if (id === undefined) return `its map in ${name} is missing`;
+      if (Buffer.from(id).readUInt32LE(0) !== info.id) return `its map in ${name} was replaced`;
     }
     return undefined;
   }
@@ -271,7 +271,7 @@ export class SlotStore {
     const open = this.#open.get(slot);
     if (misplaced !== undefined || open === undefined) return misplaced;
     const found = yield* readSlot(open.classes, open.verdicts);
-    return (yield* sameContent(found, open)) ? undefined : 'its content is another one';
+    return (yield* sameContent(found, open)) ? undefined : 'its content was changed';
   }
 
   /** Puts the slot into the kernel anew, as it was written. */

@@ -138,7 +138,7 @@ export class SyncLoop {
       if (this.#stop.signal.aborted) return error;
       this.#options.log[String(error) === String(before) ? 'debug' : 'error'](
         { error: error instanceof Error ? error.stack : String(error) },
-        'a round failed; what the kernel holds stays',
+        'a round failed; the kernel keeps what it has',
       );
       return error;
     }

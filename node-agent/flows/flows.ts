@@ -72,7 +72,7 @@ export class Flows {
         try {
           this.#subject.next(decoder?.decode(record, this.#names) ?? this.#names.event(decodeEvent(record)));
         } catch (error) {
-          log.error({ kind: record[KIND_AT], error: messageOf(error) }, 'an event cannot be read, and is left out');
+          log.error({ kind: record[KIND_AT], error: messageOf(error) }, 'ignoring an event that cannot be read');
         }
       },
       onError: (error) => {

@@ -46,10 +46,7 @@ export class Connection {
     const fields = { what, error: message, ...fix };
     this.#log[loud ? 'warn' : 'debug'](fields, 'requests to the API server fail; what is in the kernel stays enforced');
     clearTimeout(this.#timers.get(what));
-    const timer = setTimeout(
-      () => this.#ended(what, 'no request to the API server fails any more'),
-      retryInMs + GRACE_MS,
-    );
+    const timer = setTimeout(() => this.#ended(what, 'requests to the API server succeed again'), retryInMs + GRACE_MS);
     timer.unref();
     this.#timers.set(what, timer);
   }

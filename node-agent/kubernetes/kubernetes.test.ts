@@ -576,7 +576,7 @@ describe('Connection', () => {
       expect(subject.status().ok).toBe(true);
       expect(log.lines.map(({ message }) => message)).toEqual([
         expect.stringContaining('requests to the API server fail'),
-        'no request to the API server fails any more',
+        'requests to the API server succeed again',
       ]);
     } finally {
       jest.useRealTimers();

@@ -174,7 +174,9 @@ describe('NodeConditionWriter', () => {
     problems = [{ ...TWO, message: 'now three' }];
     await looked(5);
     expect(lines).toHaveLength(1);
-    expect(JSON.stringify(lines)).toContain('condition WeirProblem of the node is not written, as the agent may not');
+    expect(JSON.stringify(lines)).toContain(
+      'cannot write condition WeirProblem of the node: the agent has no permission',
+    );
     expect(connection.status().ok).toBe(true);
   });
 });

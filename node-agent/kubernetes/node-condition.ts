@@ -123,7 +123,7 @@ export class NodeConditionWriter {
     try {
       if ((await this.#current()) !== undefined) await this.#apply([]);
     } catch (error) {
-      this.#log.info({ error: messageOf(error) }, `condition ${CONDITION} was not taken off the node`);
+      this.#log.info({ error: messageOf(error) }, `cannot remove condition ${CONDITION} from the node`);
     }
   }
 
@@ -161,7 +161,7 @@ export class NodeConditionWriter {
       this.#saidSo = true;
       this.#log.info(
         { error: messageOf(error) },
-        `condition ${CONDITION} of the node is not written, as the agent may not (helm value agent.boundToNode, Kubernetes 1.30 or newer)`,
+        `cannot write condition ${CONDITION} of the node: the agent has no permission (helm value agent.boundToNode, Kubernetes 1.30 or newer)`,
       );
     }
   }

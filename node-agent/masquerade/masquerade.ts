@@ -106,7 +106,8 @@ export class Masquerade {
       await this.#whenExcludedStartUplinks();
     } catch (error) {
       this.#problem = messageOf(error);
-      if (this.#problem !== before) log.error({ error: this.#problem }, 'masquerading stays as it is');
+      if (this.#problem !== before)
+        log.error({ error: this.#problem }, 'cannot change masquerading; the former configuration stays in force');
     }
   }
 
@@ -160,7 +161,10 @@ export class Masquerade {
         },
       },
       onError: ({ prefix }, error) =>
-        log.error({ prefix, error: messageOf(error) }, 'addresses that are not masqueraded are not in the kernel'),
+        log.error(
+          { prefix, error: messageOf(error) },
+          'cannot write addresses that are not masqueraded into the kernel',
+        ),
     });
   }
 }

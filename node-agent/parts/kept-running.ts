@@ -11,7 +11,7 @@ export class AllKeptRunning {
     this.#all = specs.map((spec) => {
       const { name, start } = spec;
       const onEnd = (how: string, againInMs: number): void =>
-        log.warn({ name, how, againInMs }, 'a process or thread of the agent ended, and is started again');
+        log.warn({ name, how, againInMs }, 'a process or thread of the agent ended; starting it again');
       return { spec, supervised: new Supervised({ start, onEnd }) };
     });
   }

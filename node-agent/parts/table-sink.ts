@@ -88,7 +88,7 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
       for (const key of parts.keys()) touched.add(key);
     } catch (error) {
       const fields = { kind: item.kind, object, error: messageOf(error) };
-      this.#options.log.error(fields, 'object cannot be read and is left out');
+      this.#options.log.error(fields, 'ignoring an object that cannot be read');
     }
   }
 

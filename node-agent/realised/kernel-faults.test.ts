@@ -107,7 +107,7 @@ it('what somebody took away of an endpoint fails its policies; where none can be
     return report.read().failures.map(({ uid, reason, message }) => `${uid} ${reason}: ${message}`);
   };
   expect(failing({ part: 'endpoint', of: '1', problem: 'gone', error: 'EPERM' })).toEqual([
-    'p EnforcementRemoved: endpoint 1: gone; it cannot be put back: EPERM',
+    'p EnforcementRemoved: endpoint 1: gone; it cannot be restored: EPERM',
   ]);
   expect(failing({ part: 'endpoint', of: '?', problem: 'cannot be looked at: EMFILE' })).toEqual([
     'other EnforcementRemoved: endpoint 2: cannot be looked at: EMFILE',

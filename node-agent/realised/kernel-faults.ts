@@ -48,7 +48,7 @@ function* unaddressed(model: Model, { writer }: Acknowledgements): Generator<Fau
     return {
       of,
       reason: 'KernelRefused',
-      message: `the kernel does not take ${prefix}${more}: ${first.error.message}`,
+      message: `the kernel refuses ${prefix}${more}: ${first.error.message}`,
     };
   };
   const others = new Map<Generations, number>();

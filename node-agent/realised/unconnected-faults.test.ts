@@ -59,7 +59,7 @@ describe('a pod whose interface is gone', () => {
     world.endpoint(1, { pod, interfaceName: 'weir1', gone: '2026-01-01T00:00:00Z' });
     expect(await failures(20_000)).toEqual([]);
     const gone =
-      'pod ns/a: its interface weir1 is gone from the node, so that it has no network; delete the pod, so that it is made anew';
+      'pod ns/a: its interface weir1 is gone from the node, so that it has no network; delete the pod, so that it is recreated';
     expect(await failures(30_000)).toEqual([{ uid: 'p', generation: 3, reason: 'PodNotConnected', message: gone }]);
     // Another pod of that policy.
     world.pod('c', 'a', [], undefined, ['10.0.0.3']);

@@ -85,10 +85,10 @@ function notConnectedText(pods: readonly Unconnected[]): string {
   return [
     foreign.length === 0
       ? []
-      : `${podsText(foreign)}: connected by another network plugin, or before Weir, so that nothing is enforced there; see that \`weir status\` on the node says \`installed\` of CNI, then delete the pods, so that they are made anew`,
+      : `${podsText(foreign)}: connected by another network plugin, or before Weir, so that nothing is enforced there; see that \`weir status\` on the node says \`installed\` of CNI, then delete the pods, so that they are recreated`,
     gone.length === 0
       ? []
-      : `${podsText(gone)}: ${its} ${names} ${is} gone from the node, so that ${has} no network; delete ${it}, so that ${gone.length === 1 ? 'it is' : 'they are'} made anew`,
+      : `${podsText(gone)}: ${its} ${names} ${is} gone from the node, so that ${has} no network; delete ${it}, so that ${gone.length === 1 ? 'it is' : 'they are'} recreated`,
   ]
     .flat()
     .join('; ');

@@ -75,7 +75,7 @@ export class NodeRouting {
       onError: ({ node, prefix, gateway }, error, retries) => {
         if (retries === 0) log.error({ peer: node, prefix, gateway, error: error.message }, 'no route to a node');
       },
-      onPruneError: (error) => log.warn({ error: error.message }, 'routes of nodes that are gone could not be removed'),
+      onPruneError: (error) => log.warn({ error: error.message }, 'cannot remove routes of nodes that are gone'),
     });
   }
 
@@ -122,7 +122,7 @@ export class NodeRouting {
     const stale = (await this.#kernel.list()).filter((route) => !wanted.has(route.prefix));
     for (const error of (await this.#kernel.delete(stale)).values()) throw error;
     if (stale.length > 0)
-      this.#options.log.info({ prefixes: stale.map((route) => route.prefix) }, 'routes of nodes that are gone removed');
+      this.#options.log.info({ prefixes: stale.map((route) => route.prefix) }, 'removed routes of nodes that are gone');
   }
 }
 

@@ -69,7 +69,7 @@ export class SocketCloser {
         );
       },
       onError: ({ key: slice, error }) =>
-        this.#options.log.warn({ slice, error: messageOf(error) }, 'sockets to endpoints of this slice are not closed'),
+        this.#options.log.warn({ slice, error: messageOf(error) }, 'cannot close sockets to endpoints of this slice'),
     });
     this.#loop = this.#run();
   }
@@ -97,7 +97,7 @@ export class SocketCloser {
         await changes.watch().wait(signal);
       } catch (error) {
         if (signal.aborted) return;
-        log.error({ error: messageOf(error) }, 'sockets to backends that are gone are not closed');
+        log.error({ error: messageOf(error) }, 'cannot close sockets to backends that are gone');
       }
     }
   }
@@ -126,7 +126,7 @@ export class SocketCloser {
     if (closed > 0) log.info({ closed }, 'closed sockets to backends that are gone');
     const [first] = failures;
     if (first !== undefined)
-      log.warn({ error: first, namespaces: failures.length }, 'sockets to backends that are gone are not closed');
+      log.warn({ error: first, namespaces: failures.length }, 'cannot close sockets to backends that are gone');
   }
 
   /** Of sockets that are connected to what is gone, and has not come back. */

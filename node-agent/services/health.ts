@@ -82,7 +82,7 @@ export class ServiceHealth {
       table: this.#table,
       operations: this.#servers,
       onError: ({ name, port }, error) =>
-        log.error({ service: name, port, error: whyNot(error) }, 'health is not served; it is tried again'),
+        log.error({ service: name, port, error: whyNot(error) }, 'cannot serve health; retrying'),
     });
     this.#reconciler.start();
   }

@@ -20,7 +20,7 @@ export function serviceMetrics({ read, frontends, realised, failures }: FaceSour
   );
   gauge(
     'frontends_failing',
-    'Those of them that the kernel does not have as wanted; they are tried again.',
+    'Of these, ports that the kernel does not have as wanted; the agent retries them.',
     () => failures().size,
   );
   gauge('backends', 'Addresses and ports that the kernel translates to, each once.', (reader) =>

@@ -164,7 +164,7 @@ export class Services {
     this.#look();
     this.#looks = setInterval(() => this.#lookAgain(), LOOK_MS).unref();
     const derived = deriveFrontends(db, this.tables, nodes, nodeName, ({ key: service, error }) =>
-      log.error({ service, error: messageOf(error) }, 'a Service stays as it was'),
+      log.error({ service, error: messageOf(error) }, 'cannot apply a change of a Service; it stays as it was'),
     );
     this.#frontends = derived.at(-1);
     this.#derived = [
@@ -180,7 +180,7 @@ export class Services {
       onError: ({ service, portName }, error) =>
         log.error(
           { service, port: portName, error: messageOf(error) },
-          'a Service is not in the kernel; it is tried again',
+          'cannot write a Service into the kernel; retrying',
         ),
     });
     this.#nodes = createReconciler<NodeAddressRow>({
@@ -189,7 +189,7 @@ export class Services {
       table: nodeAddresses,
       operations: new NodeAddressOperations(map('svc_nodes'), map('svc_filter')),
       onError: ({ address }, error) =>
-        log.error({ address, error: messageOf(error) }, 'an address of a node is not in the kernel; it is tried again'),
+        log.error({ address, error: messageOf(error) }, 'cannot write an address of a node into the kernel; retrying'),
     });
     this.#addresses = createReconciler<ServiceAddressRow>({
       name: 'service-addresses',
@@ -199,7 +199,7 @@ export class Services {
       onError: ({ address }, error) =>
         log.error(
           { address, error: messageOf(error) },
-          'an address of a Service is not in the kernel; it is tried again',
+          'an address of cannot write a Service into the kernel; retrying',
         ),
     });
     for (const reconciler of this.#reconcilers()) reconciler.start();
@@ -262,7 +262,7 @@ export class Services {
     try {
       this.#look();
     } catch (error) {
-      this.#options.log.warn({ error: messageOf(error) }, "addresses of this node's interfaces cannot be read");
+      this.#options.log.warn({ error: messageOf(error) }, "cannot read addresses of this node's interfaces");
     }
   }
 

@@ -53,7 +53,11 @@ describe('a state file', () => {
     expect(files().load(name)).toBe('absent');
     expect(await files().save(name)).toBe(true);
     expect(files().load(name)).toMatchObject({ content: expect.anything() });
-    expect(files().check()).toEqual({ name: 'state-folder', ok: true, message: 'what outlives a restart is on disk' });
+    expect(files().check()).toEqual({
+      name: 'state-folder',
+      ok: true,
+      message: 'all that outlives a restart is on disk',
+    });
   });
 
   it.each([
@@ -154,7 +158,7 @@ describe('a state file that somebody removes', () => {
     await subject.saved();
     expect(JSON.parse(readFileSync(join(folder, 'identities.json'), 'utf8')).content.revisions).toBe(7);
     expect(log.lines.map(({ level, message }) => [level, message])).toEqual([
-      ['warn', 'a state file was removed by somebody; it is written again'],
+      ['warn', 'somebody removed a state file; writing it again'],
     ]);
     expect(subject.check()).toMatchObject({
       ok: true,
@@ -177,7 +181,7 @@ describe('a state file that somebody removes', () => {
       ok: false,
       message:
         `${join(folder, 'addresses.json')}, ${join(folder, 'identities.json')} cannot be written (EEXIST: file already exists); ` +
-        'it is tried again, and enforcement goes on without',
+        'retrying, and enforcement goes on without it',
     });
     await subject.stop();
   });
@@ -187,7 +191,7 @@ it('a state folder that cannot be made is told with the error, as any other', as
   const subject = files(recordingLogger(), 'here', '/proc/nope');
   expect(await subject.save('rules')).toBe(false);
   expect(subject.check().message).toContain(
-    '/proc/nope/rules.json cannot be written (ENOENT: no such file or directory); it is tried again',
+    '/proc/nope/rules.json cannot be written (ENOENT: no such file or directory); retrying',
   );
   await subject.stop();
 });

@@ -78,7 +78,7 @@ export interface StateFilesOptions {
 /** One file, and how far it has been written. */
 interface Writing<T> {
   readonly file: StateFile<T>;
-  /** What it is to hold now; undefined: nobody has said, and nothing is written. */
+  /** What it is to hold now; undefined: not provided yet, and nothing is written. */
   content: (() => T) | undefined;
   /** Something has changed since the last writing began. */
   changed: boolean;
@@ -103,7 +103,7 @@ export class StateFiles {
   #looking = false;
   /** Nothing is to be saved any more. */
   #stopped = false;
-  /** Nor is anything to be written that waits for its turn. */
+  /** Nor is anything written that still waits. */
   #ended = false;
 
   constructor(options: StateFilesOptions) {
@@ -117,7 +117,7 @@ export class StateFiles {
     };
   }
 
-  /** Says what the file is to hold from now on. Without it nothing is written. */
+  /** Sets what the file contains from now on. Until then nothing is written. */
   provide<N extends StateName>(name: N, content: () => StateContents[N]): void {
     this.#writings[name].content = content;
   }
@@ -126,7 +126,7 @@ export class StateFiles {
     return this.#writings[name].file.path;
   }
 
-  /** A file that is of no use is set aside, and said. Never throws. */
+  /** Sets a file aside that cannot be used, and logs it. Never throws. */
   load<N extends StateName>(name: N): Loaded<StateContents[N]> {
     try {
       const loaded = this.#writings[name].file.read();
@@ -151,11 +151,11 @@ export class StateFiles {
       file.setAside(aside);
       kept = aside;
     } catch (failure) {
-      this.#options.log.error({ file: file.path, error: messageOf(failure) }, 'a state file cannot be set aside');
+      this.#options.log.error({ file: file.path, error: messageOf(failure) }, 'cannot set a state file aside');
     }
     this.#options.log.error(
       { file: file.path, kept, error: problem },
-      'a state file is not used; what the kernel enforces stays, and decides',
+      'ignoring a state file; what the kernel enforces stays and decides',
     );
     this.#note(name, (row) => {
       delete row.present;
@@ -190,7 +190,7 @@ export class StateFiles {
     return row?.unsaved === undefined ? undefined : `${row.path} cannot be written (${row.unsaved})`;
   }
 
-  /** Looks whether the files are still there; what somebody has removed is written again. Never rejects. */
+  /** Writes files again that somebody has removed. Never rejects. */
   async look(): Promise<void> {
     // A disk may be slow to answer.
     if (this.#looking || this.#stopped) return;
@@ -203,7 +203,7 @@ export class StateFiles {
     }
   }
 
-  /** In health's words. */
+  /** For `weir status` and readiness. */
   check(): { readonly name: string; readonly ok: boolean; readonly message: string } {
     const rows = this.#rows();
     const unanswered = rows.flatMap(({ unanswered: since, path }) =>
@@ -213,21 +213,21 @@ export class StateFiles {
     for (const { unsaved: why, path } of rows) if (why !== undefined) paths.set(why, [...(paths.get(why) ?? []), path]);
     const unsaved = Array.from(paths, ([why, files]) => `${files.join(', ')} cannot be written (${why})`);
     const removed = rows.flatMap(({ path, removed: at, present }) =>
-      at === undefined || present !== true ? [] : [`${path} was removed by somebody, and written again at ${at}`],
+      at === undefined || present !== true ? [] : [`${path} was removed by somebody and written again at ${at}`],
     );
     const unreadable = rows.flatMap(({ unreadable: found }) =>
       found === undefined ? [] : [`${found.problem}; ${found.kept ? `kept as ${found.name}` : 'it is still there'}`],
     );
-    const said = [
-      ...unanswered.map((why) => `${why}; enforcement goes on without`),
-      ...unsaved.map((why) => `${why}; it is tried again, and enforcement goes on without`),
+    const lines = [
+      ...unanswered.map((why) => `${why}; enforcement goes on without it`),
+      ...unsaved.map((why) => `${why}; retrying, and enforcement goes on without it`),
       ...removed,
       ...unreadable.map((why) => `at start, ${why}; what the kernel enforces decided`),
     ];
     return {
       name: 'state-folder',
       ok: unsaved.length === 0 && unanswered.length === 0,
-      message: said.length === 0 ? 'what outlives a restart is on disk' : said.join('; '),
+      message: lines.length === 0 ? 'all that outlives a restart is on disk' : lines.join('; '),
     };
   }
 
@@ -319,7 +319,7 @@ export class StateFiles {
     const before = this.#row(name);
     const trouble = before?.unsaved !== undefined || before?.unanswered !== undefined;
     if (trouble)
-      this.#options.log.info({ file: this.#writings[name].file.path }, 'a state file could be written again');
+      this.#options.log.info({ file: this.#writings[name].file.path }, 'writing a state file succeeds again');
     if (trouble || before?.present !== true)
       this.#note(name, (row) => {
         delete row.unsaved;
@@ -358,7 +358,7 @@ export class StateFiles {
 
   #gone(name: StateName, path: string): void {
     if (this.#stopped) return;
-    this.#options.log.warn({ file: path }, 'a state file was removed by somebody; it is written again');
+    this.#options.log.warn({ file: path }, 'somebody removed a state file; writing it again');
     this.#note(name, (row) => {
       delete row.present;
       row.removed = new Date().toISOString();
@@ -387,7 +387,7 @@ export class StateFiles {
 
 function unansweredText(path: string, since: string): string {
   const seconds = Math.max(1, Math.round((Date.now() - Date.parse(since)) / 1000));
-  return `${path}: a writing has been under way for ${seconds} s, as the disk does not answer`;
+  return `${path}: a write has been under way for ${seconds} s: the disk does not answer`;
 }
 
 /** Removes the agent's files, and the folder when nothing else is in it. Succeeds when there is nothing. */

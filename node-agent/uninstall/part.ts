@@ -12,7 +12,7 @@ export const uninstallPart = definePart({
   flags: {
     daemonset: flag<NamespacedName | undefined>(
       '--daemonset <namespace/name>',
-      'the DaemonSet it runs in: its uninstall mark is obeyed',
+      'DaemonSet of this agent; the agent obeys its uninstall mark',
     ).argParser(namespacedName('kube-system/weir-agent')),
   },
   checkFlags: (config) => {

@@ -288,7 +288,7 @@ describe('Uninstall', () => {
     uninstall.wanted('one');
     await second.promise;
     expect(marks).toEqual(['one', 'two']);
-    expect(uninstall.message).toContain('the cluster is being told');
+    expect(uninstall.message).toContain('reporting that to the cluster');
     await uninstall.stop();
   });
 });

@@ -57,10 +57,10 @@ export class Uninstall {
     while (this.#wanted !== undefined && this.#wanted !== done && !signal.aborted) {
       const mark = this.#wanted;
       try {
-        this.#log.info({ mark }, 'uninstall asked for; removing Weir from this node');
+        this.#log.info({ mark }, 'uninstall requested; removing Weir from this node');
         const { removed, left } = await removeFromNode(this.#shares());
         this.#log.info({ mark, removed, left }, 'Weir is removed from this node');
-        this.#message = `Weir has been removed from this node (uninstall ${mark}); the cluster is being told`;
+        this.#message = `Weir has been removed from this node (uninstall ${mark}); reporting that to the cluster`;
         await unlessAborted(this.#markRemoved(mark), signal);
         this.#message = `Weir has been removed from this node (uninstall ${mark}); this agent does nothing any more`;
         done = mark;

@@ -93,7 +93,10 @@ export class Uplinks {
         },
       },
       onError: (row, error) =>
-        log.error({ interface: row.name, error: messageOf(error) }, 'addresses of an interface are not in the kernel'),
+        log.error(
+          { interface: row.name, error: messageOf(error) },
+          'cannot write addresses of an interface into the kernel',
+        ),
     });
   }
 
@@ -106,7 +109,7 @@ export class Uplinks {
       this.#problem = undefined;
     } catch (error) {
       const problem = messageOf(error);
-      if (problem !== this.#problem) log.error({ error: problem }, 'the interfaces of the node are not known');
+      if (problem !== this.#problem) log.error({ error: problem }, "cannot list the node's interfaces");
       this.#problem = problem;
     }
   }
