@@ -131,7 +131,9 @@ function uninstallCommand(command: Command, env: Environment, done: (config: Uni
     .option('--deployment <name>', 'Deployment of the operator', 'weir-operator')
     .option('--leader-name <name>', "name of the operator's lease", 'weir-operator')
     .addOption(
-      new Option('--timeout <duration>', 'how long all of it may take').default(120_000, '2m').argParser(parseDuration),
+      new Option('--timeout <duration>', 'time limit of the whole uninstall')
+        .default(120_000, '2m')
+        .argParser(parseDuration),
     )
     .allowExcessArguments(false);
   withCommon(command).action((given: UninstallFlags) => {
@@ -170,7 +172,7 @@ function withCommon(command: Command): Command {
         .argParser(parseDuration),
     )
     .addOption(
-      new Option('--log-level <level>', 'least level that is logged')
+      new Option('--log-level <level>', 'lowest level that is logged')
         .choices(['trace', 'debug', 'info', 'warn', 'error', 'fatal'])
         .default('info'),
     );

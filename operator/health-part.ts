@@ -21,7 +21,7 @@ export const healthPart = defineProcessPart({
       .argParser(address),
     metricsAddress: flag<string | undefined>(
       '--metrics-address <host:port>',
-      'serve /metrics there by TLS, to who may get it, and no longer at --health-address; with --metrics-cert-path',
+      'serve /metrics at this address by TLS, for authorized clients, instead of at --health-address; with --metrics-cert-path',
     ).argParser(address),
     metricsCertPath: flag<string | undefined>(
       '--metrics-cert-path <dir>',

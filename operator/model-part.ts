@@ -37,7 +37,7 @@ export const modelPart = definePart({
         totals.error('identity');
         log.error(
           { namespace, pod, error: error.message },
-          'pods of a namespace wait for an identity: until then they are closed on their nodes, and nobody else knows them',
+          'pods of a namespace wait for an identity: until then they are closed on their nodes, and other nodes do not know them',
         );
       },
       onPodCidrOverlap: (overlap) => {
@@ -64,7 +64,7 @@ export const modelPart = definePart({
           'Identities that no pod has.',
           read((reader) => model.identityUse(reader).unused),
         );
-        gauge(registry, 'identities_capacity', 'Identities that there can be.', () => IDENTITIES);
+        gauge(registry, 'identities_capacity', 'Most identities that the cluster can have.', () => IDENTITIES);
         gauge(
           registry,
           'identity_quotas_reached',
@@ -74,13 +74,13 @@ export const modelPart = definePart({
         gauge(
           registry,
           'policies_over_budget',
-          'Policies whose current version needs more than it may.',
+          'Policies whose current version exceeds a limit.',
           read((reader) => model.overBudget(reader)),
         );
         gauge(
           registry,
           'pods_waiting_for_identity',
-          'Pods that no identity is left for.',
+          'Pods for which no identity is left.',
           read((reader) => model.waitingPods(reader)),
         );
       },

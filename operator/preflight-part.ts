@@ -21,11 +21,11 @@ export const preflightPart = defineProcessPart({
     const { namespace, lease } = election;
     const stop = new AbortController();
     const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
-    let refused: string | undefined = 'preflight is not over';
+    let refused: string | undefined = 'preflight is still running';
     const look = async (): Promise<void> => {
       try {
         for (const warning of await preflight(client, { namespace, lease: lease?.name, signal: stop.signal }))
-          log.warn({ warning }, 'something looks like Cilium here');
+          log.warn({ warning }, 'found something that looks like Cilium');
         failures.answered();
         refused = undefined;
       } catch (error) {

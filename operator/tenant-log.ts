@@ -29,11 +29,9 @@ export class TenantLog {
     this.#totals = totals;
     const limit = (message: string, key = 'namespace'): LineLimit =>
       new LineLimit({ onLeftOut: (of, leftOut) => log.warn({ [key]: of, leftOut }, message) });
-    this.#addresses = limit(
-      'more addresses that pods of a namespace claim do not count; these are no lines of the log',
-    );
-    this.#objects = limit('more objects of a namespace cannot be read; these are no lines of the log');
-    this.#nodes = limit('a node has reported too many addresses more often; these are no lines of the log', 'node');
+    this.#addresses = limit('more address claims of this namespace are rejected; they are not logged one by one');
+    this.#objects = limit('more objects of this namespace cannot be read; they are not logged one by one');
+    this.#nodes = limit('a node has reported too many addresses again; this is not logged each time', 'node');
   }
 
   /** A kubelet reports them as often as it likes. */
@@ -42,7 +40,7 @@ export class TenantLog {
     if (!this.#nodes.admits(node)) return;
     this.#log.warn(
       { node, reported, counted: MOST_NODE_ADDRESSES },
-      'a node reports more addresses of its own than count: the first do, internal ones before external ones; see who has the credentials of its kubelet',
+      'a node reports too many addresses: only the first count, internal ones before external ones; check who has the credentials of its kubelet',
     );
   }
 
@@ -50,17 +48,14 @@ export class TenantLog {
     this.#totals.error('address');
     const [namespace = ''] = pod.split('/');
     if (!this.#addresses.admits(namespace)) return;
-    this.#log.warn({ address, pod, others, reason: REFUSED[reason] }, 'an address that a pod claims does not count');
+    this.#log.warn({ address, pod, others, reason: REFUSED[reason] }, 'rejecting an address that a pod claims');
   }
 
   /** Objects without a namespace are one key. */
   objectUnreadable(kind: string, { metadata: { namespace, name } }: KubeObject, error: unknown): void {
     this.#totals.error('object');
     if (!this.#objects.admits(namespace ?? '')) return;
-    this.#log.warn(
-      { kind, namespace, name, error: messageOf(error) },
-      'an object cannot be read; what was known of it stays',
-    );
+    this.#log.warn({ kind, namespace, name, error: messageOf(error) }, 'cannot read an object; its former state stays');
   }
 
   /** Tells what has been left out so far. */

@@ -469,7 +469,7 @@ describe('a follower that does not read', () => {
     );
     const sent = 6_000;
     for (let n = 0; n < sent; n += 1) core.events.next({ ...EVENT, message: 'x'.repeat(1_000) });
-    const told = log.lines.filter(({ level, message }) => level === 'warn' && message.includes('too slowly'));
+    const told = log.lines.filter(({ level, message }) => level === 'warn' && message.includes('too slow'));
     expect(told).toMatchObject([{ fields: { follower: expect.any(String) } }]);
     let text = '';
     // No event comes that could bring the count with it.

@@ -484,7 +484,7 @@ describe('DEL', () => {
       await agent();
       now += REST_MS - 1;
       expect(await request('ADD', two())).toMatchObject({
-        body: { code: 11, msg: expect.stringContaining('at rest') },
+        body: { code: 11, msg: expect.stringContaining('resting') },
       });
       expect(await request('STATUS')).toEqual({ ok: true });
       now += 1;

@@ -53,7 +53,7 @@ export const BASE_FLAGS = {
   hostProc: flag<string>('--host-proc <dir>', "mount-bpffs: the node's /proc; /proc when absent")
     .default('/host/proc')
     .argParser(path),
-  logLevel: flag<BaseConfig['logLevel']>('--log-level <level>', 'least level that is logged')
+  logLevel: flag<BaseConfig['logLevel']>('--log-level <level>', 'lowest level that is logged')
     .choices(['debug', 'info', 'warn', 'error', 'silent'])
     .default('info'),
 };

@@ -96,7 +96,7 @@ describe('what is taken away', () => {
   const open = async (): Promise<void> => {
     rmSync(links(), { recursive: true });
     mkdirSync(join(links(), '2-egress'), { recursive: true });
-    await until(() => check('enforcement')?.message.includes('cannot be put back') === true);
+    await until(() => check('enforcement')?.message.includes('cannot be restored') === true);
   };
   const close = async (): Promise<void> => {
     const before = repairs('endpoint');

@@ -215,7 +215,7 @@ describe('an interface that cannot be given its programs when an agent starts', 
     );
     await eventually(
       async () => check(core, 'enforcement')?.message ?? '',
-      (message) => message.includes('endpoint 1') && message.includes('cannot be put back'),
+      (message) => message.includes('endpoint 1') && message.includes('cannot be restored'),
     );
     expect(check(core, 'enforcement')).toMatchObject({ ok: false, message: expect.stringContaining('endpoint 1') });
     rmSync(join(lab.root, 'links', '1-egress'), { recursive: true });

@@ -227,7 +227,7 @@ describe('SlotAudit', () => {
     lab.policy_classes.delete(slotKey.encode(1));
     lab.policy_classes.delete(slotKey.encode(3));
     unsettled.add(2).add(3);
-    const problems = [{ of: '1', problem: 'its map in policy_classes is not there' }];
+    const problems = [{ of: '1', problem: 'its map in policy_classes is missing' }];
     expect(await audit.nearest()).toEqual(problems);
     expect((await pass(audit)).found).toEqual(problems);
   });
@@ -240,8 +240,8 @@ describe('SlotAudit', () => {
     using other = lab.policy_verdicts.openInner(slotKey.encode(3));
     if (other !== undefined) lab.policy_verdicts.setInner(slotKey.encode(2), other);
     const problems = [
-      { of: '1', problem: 'its map in policy_classes is not there' },
-      { of: '2', problem: 'its map in policy_verdicts is another one' },
+      { of: '1', problem: 'its map in policy_classes is missing' },
+      { of: '2', problem: 'its map in policy_verdicts was replaced' },
     ];
     expect(await audit.nearest()).toEqual(problems);
     expect((await pass(audit)).found).toEqual(problems);

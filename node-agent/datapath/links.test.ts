@@ -206,7 +206,7 @@ describe("another's program before this agent's", () => {
       other = rival('rival_ends', 'egress');
     }, 1);
     try {
-      await until(() => check(core, 'enforcement')?.message.includes('cannot be put back') === true);
+      await until(() => check(core, 'enforcement')?.message.includes('cannot be restored') === true);
       const most = moves;
       expect(most).toBeLessThan(10);
       const id = rivals.program('rival_ends').info().id;

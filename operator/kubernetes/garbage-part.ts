@@ -30,7 +30,7 @@ export const garbagePart = definePart({
         log.info({ resource, key }, 'removed: its owner is gone');
       },
       onError: (error) =>
-        failures.failed({ component: 'garbage', error, message: 'could not remove what has no owner' }),
+        failures.failed({ component: 'garbage', error, message: 'cannot remove objects whose owner is gone' }),
     });
     const beginning = onceComplete(db, tables.inputSources, () => garbage.start(), fail);
     return {

@@ -43,7 +43,7 @@ export const inputsPart = definePart({
       unready: () => {
         if (isDerived()) {
           const stale = inputs.stale(config.staleMs);
-          return stale.length === 0 ? undefined : `what it goes by is old: ${stale.join(', ')}`;
+          return stale.length === 0 ? undefined : `its inputs are stale: ${stale.join(', ')}`;
         }
         const waiting = inputs.waiting();
         return waiting.length === 0 ? 'the first state is being derived' : `waiting for ${waiting.join(', ')}`;

@@ -9,7 +9,10 @@ export const identityGcPart = defineProcessPart({
     identityGcGrace: flag<number>('--identity-gc-grace <duration>', 'how long an unused identity is kept')
       .default(30 * 60_000, '30m')
       .argParser(parseDuration),
-    identityGcInterval: flag<number>('--identity-gc-interval <duration>', 'how often unused identities are looked for')
+    identityGcInterval: flag<number>(
+      '--identity-gc-interval <duration>',
+      'interval between searches for unused identities',
+    )
       .default(15 * 60_000, '15m')
       .argParser(parseDuration),
   },

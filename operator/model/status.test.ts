@@ -184,7 +184,7 @@ describe('foldStatus', () => {
     );
     expect(refs({ first: [], more: true })).toMatchObject({
       status: 'True',
-      message: expect.stringMatching(/^Nothing is missing as far as/),
+      message: expect.stringMatching(/^No missing reference was found, but/),
     });
     // The end is said however long the names are.
     const long = [{ ...name(0), path: 'x'.repeat(2_000) }, name(1, 'selected pods')];

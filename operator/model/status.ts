@@ -171,7 +171,7 @@ function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   }
   if (first.length === 0) {
     const message = more
-      ? 'Nothing is missing as far as was looked: the policy names too many ports of too many pods; split it.'
+      ? 'No missing reference was found, but not all were checked: the policy names too many ports of too many pods; split it.'
       : 'Everything that the policy names is resolved.';
     return { status: 'True', reason: 'Resolved', message };
   }

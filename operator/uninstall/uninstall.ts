@@ -70,7 +70,7 @@ class Uninstall {
     for (const name of [lease, heartbeatName(lease)])
       await absentIsNothing(client.delete(resources.Lease, name, namespace));
     await withdrawStatuses(client, log, () => this.#left > 0);
-    log('Weir is out of this cluster: policies and CustomResourceDefinitions stay');
+    log('Weir was removed from this cluster: policies and CustomResourceDefinitions stay');
   }
 
   async #stopOperator(): Promise<void> {
@@ -138,7 +138,7 @@ class Uninstall {
       const agent = agents.get(node);
       const report = reports.get(node);
       if (report?.metadata.annotations?.[REMOVED_ANNOTATION] === mark) clear.push(node);
-      else if (agent !== undefined) missing.push(`${node} (agent pod ${agent} has not said so)`);
+      else if (agent !== undefined) missing.push(`${node} (agent pod ${agent} has not confirmed it)`);
       else if (report !== undefined) missing.push(`${node} (no agent runs there)`);
     }
     return { clear, missing };

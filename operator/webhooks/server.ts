@@ -95,7 +95,7 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
       pieces.push(piece);
     }
   } catch (error) {
-    throw error instanceof ReviewError ? error : new ReviewError(400, 'the body did not come', error);
+    throw error instanceof ReviewError ? error : new ReviewError(400, 'the body was not received', error);
   }
   return Buffer.concat(pieces).toString();
 }

@@ -595,7 +595,7 @@ describe('probes', () => {
     const mend = (['list', 'watch'] as const).map((verb) => faults.fail(503, { verb, resource: 'pods' }));
     faults.dropWatches({ resource: 'pods' });
     await eventually(async () =>
-      expect(await ready()).toMatch(/^503 what it goes by is old: pods \(for \d+ s: .*503.*\)\n$/),
+      expect(await ready()).toMatch(/^503 its inputs are stale: pods \(for \d+ s: .*503.*\)\n$/),
     );
     for (const each of mend) each();
     await eventually(async () => expect(await ready()).toBe('200 ok\n'));

@@ -221,7 +221,7 @@ describe('uninstall', () => {
   it('needs neither CRDs nor workloads: an install that failed half way', async () => {
     world = await createWorld({ crds: [] });
     await run();
-    expect(log.at(-1)).toMatch(/^Weir is out of this cluster/);
+    expect(log.at(-1)).toMatch(/^Weir was removed from this cluster/);
   });
 
   it('reads a status again that somebody writes meanwhile, and says which one never holds still', async () => {
@@ -250,10 +250,10 @@ describe('uninstall', () => {
     };
     const late = await command('200ms');
     expect(late.code).toBe(1);
-    expect(late.output).toContain('n1 (agent pod weir-agent-n1 has not said so); n2');
+    expect(late.output).toContain('n1 (agent pod weir-agent-n1 has not confirmed it); n2');
     startAgents();
     const done = await command('30s');
-    expect(done.output).toContain('Weir is out of this cluster');
+    expect(done.output).toContain('Weir was removed from this cluster');
     expect(done.code).toBe(0);
   });
 });
