@@ -95,7 +95,7 @@ function checkNames(parts: readonly AgentPart[], objects: readonly ObjectSource[
   for (const { kind, verdict } of parts.flatMap(({ events = [] }) => events)) {
     if (verdict === 'dropped' || verdict === 'allowed')
       throw new PartListError(
-        `events of kind ${kind} have the verdict "${verdict}", which is the datapath's: use another word`,
+        `events of kind ${kind} have the verdict "${verdict}", which is the datapath's: use another verdict`,
       );
     if (!Number.isInteger(kind) || kind < FIRST_PART_KIND || kind > 255)
       throw new PartListError(`a kind of events is number ${kind}: use ${FIRST_PART_KIND} to 255`);

@@ -89,7 +89,7 @@ export interface PlanStep {
   readonly name: string;
   /** Name of the step that it follows. */
   readonly after: string;
-  /** Returns whether another plan has to follow. The plan waits for it, for at most 10 s; what it throws is told, and it is tried again. */
+  /** Returns whether another plan has to follow. The plan waits for it, for at most 10 s; what it throws is logged, and the step is retried. */
   run(): boolean | Promise<boolean>;
 }
 
@@ -146,10 +146,10 @@ export interface Tables {
   /** What others took away of what the kernel acknowledged. */
   readonly enforcementFaults: Table<EnforcementFault, never>;
   readonly laggingEndpoints: Table<LaggingEndpointRow, never>;
-  /** Told by parts of the agent, written by `kubernetes/`. */
+  /** Written by parts of the agent, sent by `kubernetes/`. */
   readonly podEvents: Table<PodEventRow, never>;
   /** Events of the node that came too soon after the last of their reason, until they are told. */
-  readonly heldNodeEvents: Table<PodEventRow, never>;
+  readonly delayedNodeEvents: Table<PodEventRow, never>;
 }
 
 /** What names what the kernel reports by numbers. */
@@ -297,7 +297,7 @@ export interface Core {
   reconcilers(): readonly Pick<Reconciler<unknown>, 'name' | 'metrics'>[];
   /** How often each part of what is enforced was taken away by others and put back. */
   repairs(): readonly { readonly part: string; readonly count: number }[];
-  /** When all that maps hold was last compared with what was written into them, by kind of content, and how long that turn took. */
+  /** When all that maps hold was last compared with what was written into them, by kind of content, and how long that took. */
   comparisons(): readonly { readonly part: string; readonly at: string; readonly seconds: number }[];
   /**
    * Looks at programs, links and pins and compares all that maps hold with what was written into them; what is not as it was made is put back.

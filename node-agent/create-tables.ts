@@ -93,7 +93,7 @@ export function createTables(db: StateDB): Tables {
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
     podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),
-    heldNodeEvents: db.table({ name: 'heldNodeEvents', key: (row) => row.key }),
+    delayedNodeEvents: db.table({ name: 'delayedNodeEvents', key: (row) => row.key }),
     ...kernelTables(db),
   };
 }
@@ -148,7 +148,7 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     enforcementFaults: _faults,
     laggingEndpoints: _lagging,
     podEvents: _events,
-    heldNodeEvents: _held,
+    delayedNodeEvents: _held,
     ...inputs
   } = tables;
   return Object.values(inputs);

@@ -255,8 +255,8 @@ export interface KernelEndpointRow {
   /** What was found at start, until the kernel acknowledges something else. */
   readonly found?: KernelEndpoint;
   /** What the kernel acknowledged: element, programs and links. */
-  readonly held?: EndpointStateRow;
-  /** What its element was given last: `held`, or what follows it and has no programs or pins yet. */
+  readonly acknowledged?: EndpointStateRow;
+  /** What its element was given last: `acknowledged`, or what follows it and has no programs or pins yet. */
   readonly written?: EndpointStateRow;
   /** The revision of what the kernel refused last. */
   readonly refused?: number;

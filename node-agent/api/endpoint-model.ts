@@ -126,9 +126,9 @@ const HEALTH: Readonly<Record<EndpointWord, HealthWord>> = {
 
 /** `bpf`: whether the kernel has what is wanted. `policy`: whether it judges by the endpoint's policies. */
 export function endpointHealth({ state, current, problem, acknowledged }: EndpointStatus): EndpointHealth {
-  const word = HEALTH[state];
-  const bpf = current && problem === undefined ? 'OK' : word;
-  return { overallHealth: word, bpf, policy: word, connected: acknowledged !== undefined };
+  const health = HEALTH[state];
+  const bpf = current && problem === undefined ? 'OK' : health;
+  return { overallHealth: health, bpf, policy: health, connected: acknowledged !== undefined };
 }
 
 function endpointPolicy({ state, slot, policyRevision }: PolicySide): EndpointPolicy {

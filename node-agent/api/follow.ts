@@ -41,8 +41,8 @@ export function bounded(events: Observable<object>, reader: Reader, onStall: () 
     scan<object | undefined, Step>(
       ({ lost }, event) => {
         if (reader.full()) return { lost: event === undefined ? lost : lost + 1, lines: '' };
-        const told = [...(lost === 0 ? [] : [{ lost }]), ...(event === undefined ? [] : [event])];
-        return { lost: 0, lines: told.map((each) => `${JSON.stringify(each)}\n`).join('') };
+        const sent = [...(lost === 0 ? [] : [{ lost }]), ...(event === undefined ? [] : [event])];
+        return { lost: 0, lines: sent.map((each) => `${JSON.stringify(each)}\n`).join('') };
       },
       { lost: 0, lines: '' },
     ),

@@ -148,8 +148,8 @@ function alive({ core, idle }: NonNullable<HealthServerOptions['health']>): Answ
   if (why !== undefined) return { status: 200, text: line(why) };
   const { checks } = core.health();
   const lines = checks.map(({ name, ok, warning, message }) => {
-    const word = warning === true ? 'warning' : 'ok';
-    return line(`${ok ? word : 'FAILED'} ${name}: ${message}`);
+    const result = warning === true ? 'warning' : 'ok';
+    return line(`${ok ? result : 'FAILED'} ${name}: ${message}`);
   });
   const good = checks.every((check) => check.ok || WAITS.includes(check.name));
   return { status: good ? 200 : 503, text: lines.join('') || 'ok\n' };

@@ -25,8 +25,8 @@ export interface PolicyRef {
 
 /** Parses KIND/NAMESPACE/NAME, or KIND/NAME of a cluster-wide policy; kinds also by their short names. Throws `BadRequestError`. */
 export function parsePolicyRef(text: string): PolicyRef {
-  const [word = '', ...rest] = text.split('/');
-  const named = word.toLowerCase();
+  const [kindText = '', ...rest] = text.split('/');
+  const named = kindText.toLowerCase();
   const kind = KINDS.find(
     ({ kind: name, short, plural }) => name.toLowerCase() === named || plural === named || short.includes(named),
   )?.kind;
@@ -35,7 +35,7 @@ export function parsePolicyRef(text: string): PolicyRef {
     const place = rest.length === 0 ? 'NAMESPACE/' : '';
     const example = `cnp/${rest.length === 0 ? 'default/' : ''}${text}`;
     const form = rest.length < 2 ? `write KIND/${place}${text}, such as ${example}; ` : '';
-    throw new BadRequestError(`policy "${text}": "${word}" is no kind; ${form}KIND is one of ${known}`);
+    throw new BadRequestError(`policy "${text}": "${kindText}" is no kind; ${form}KIND is one of ${known}`);
   }
   const namespaced = kind === 'CiliumNetworkPolicy' || kind === 'NetworkPolicy';
   const name = rest.at(-1);

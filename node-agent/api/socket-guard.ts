@@ -129,9 +129,9 @@ export class SocketGuard {
   /** A problem that is logged once. */
   #say(problem: string): void {
     const { path, log } = this.#options;
-    const said = `the socket ${path} does not exist, so no pod can start: ${problem}`;
-    if (said !== this.#problem) log.error({ socket: path, error: problem }, "the agent's socket does not exist");
-    this.#problem = said;
+    const text = `the socket ${path} does not exist, so no pod can start: ${problem}`;
+    if (text !== this.#problem) log.error({ socket: path, error: problem }, "the agent's socket does not exist");
+    this.#problem = text;
   }
 
   async #place(listen: (path: string) => Promise<Server>): Promise<void> {

@@ -31,8 +31,8 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
       const over = options.timeout === undefined ? undefined : within(options.timeout.ms);
       const client = context.client(command, over);
       if (options.endpoint !== undefined) await warnIfAbsent(context, client, options.endpoint);
-      for await (const told of client.follow(`/monitor?${query.toString()}`)) {
-        context.out.write(line(raw ? told : eventText(JSON.parse(told) as FlowEvent | { lost: number })));
+      for await (const event of client.follow(`/monitor?${query.toString()}`)) {
+        context.out.write(line(raw ? event : eventText(JSON.parse(event) as FlowEvent | { lost: number })));
       }
     });
 }

@@ -52,9 +52,9 @@ export function addTableCommands(program: Command, context: CliContext): void {
     .action(async (name: string, options: { timeout?: Duration }, command: Command) => {
       const over = options.timeout === undefined ? undefined : within(options.timeout.ms);
       const client = context.client(command, over);
-      for await (const told of client.follow(`/table/${encodeURIComponent(name)}/changes`)) {
-        if (told.startsWith('{"error":')) throw new AgentError((JSON.parse(told) as { error: string }).error);
-        context.out.write(line(told));
+      for await (const event of client.follow(`/table/${encodeURIComponent(name)}/changes`)) {
+        if (event.startsWith('{"error":')) throw new AgentError((JSON.parse(event) as { error: string }).error);
+        context.out.write(line(event));
       }
     });
 }

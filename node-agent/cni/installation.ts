@@ -22,7 +22,7 @@ export class CniInstallation {
   #running: Promise<void> = Promise.resolve();
   #problem: string | undefined = 'not installed yet';
   /** The configuration that was said to come before ours. */
-  #said: string | undefined;
+  #reported: string | undefined;
 
   constructor(options: CniInstallOptions & { readonly log: Logger; readonly checkMs?: number }) {
     this.#options = options;
@@ -92,8 +92,8 @@ export class CniInstallation {
   #sayEarlier(): void {
     const { confDir, log } = this.#options;
     const [first] = this.#earlier();
-    if (first === this.#said) return;
-    this.#said = first;
+    if (first === this.#reported) return;
+    this.#reported = first;
     if (first === undefined) log.info({ confDir }, `the container runtime reads ${CONFLIST} first again`);
     else log.warn({ confDir, file: first }, this.status().message);
   }

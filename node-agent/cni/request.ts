@@ -72,7 +72,7 @@ export function parseCall(request: unknown): CniCall {
   const netns =
     command === 'DEL' && (env.CNI_NETNS ?? '') === ''
       ? undefined
-      : word(env, 'CNI_NETNS', NETNS, 'the absolute path of a network namespace');
+      : textOf(env, 'CNI_NETNS', NETNS, 'the absolute path of a network namespace');
   const pod = parsePod(env.CNI_ARGS ?? '');
   return {
     ...base,
@@ -101,13 +101,13 @@ function parseConfiguration(stdin: string): Readonly<Record<string, unknown>> {
 
 function parseAttachment(env: Readonly<Record<string, string>>): Attachment {
   const attachment: Attachment = {
-    containerId: word(
+    containerId: textOf(
       env,
       'CNI_CONTAINERID',
       CONTAINER_ID,
       'letters, digits and _ . -, starting with a letter or digit',
     ),
-    ifname: word(env, 'CNI_IFNAME', IFNAME, 'at most 15 letters, digits and _ . -'),
+    ifname: textOf(env, 'CNI_IFNAME', IFNAME, 'at most 15 letters, digits and _ . -'),
   };
   if (attachment.ifname === '.' || attachment.ifname === '..') {
     throw new CniError(CNI_CODE.invalidEnvironment, `CNI_IFNAME "${attachment.ifname}" is not an interface name`);
@@ -115,7 +115,7 @@ function parseAttachment(env: Readonly<Record<string, string>>): Attachment {
   return attachment;
 }
 
-function word(env: Readonly<Record<string, string>>, name: string, pattern: RegExp, rule: string): string {
+function textOf(env: Readonly<Record<string, string>>, name: string, pattern: RegExp, rule: string): string {
   const value = env[name] ?? '';
   if (!pattern.test(value)) {
     throw new CniError(

@@ -72,7 +72,7 @@ class KernelCore implements Core {
       now,
       breathe,
     });
-    this.naming = namingOf(this.#model, (endpoint) => this.#side?.endpoints.held(endpoint)?.policies ?? {});
+    this.naming = namingOf(this.#model, (endpoint) => this.#side?.endpoints.acknowledged(endpoint)?.policies ?? {});
     this.#pending = new PendingInputs(this.db, () => this.#gates.pending(), now);
     this.#report = new RealisedReport({
       db: this.db,
@@ -155,7 +155,7 @@ class KernelCore implements Core {
           look: () => {
             lock.look();
             void this.files.look();
-            new PodEvents(this).tellHeld();
+            new PodEvents(this).tellDelayed();
           },
         },
       });

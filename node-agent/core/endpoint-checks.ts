@@ -46,7 +46,7 @@ export function endpointsCheck({ db, tables, policyMode, wallClock }: EndpointsC
           `the interface of ${named(gone)} is gone: delete ${gone.length === 1 ? 'its pod' : 'their pods'}, so that ${gone.length === 1 ? 'it is' : 'they are'} recreated`,
         ]),
   ];
-  const said = [
+  const lines = [
     ...(taken.length === 0
       ? []
       : [
@@ -58,7 +58,7 @@ export function endpointsCheck({ db, tables, policyMode, wallClock }: EndpointsC
     name: 'endpoints',
     ok: true,
     ...(wrong.length === 0 ? {} : { warning: true }),
-    message: said.length === 0 ? 'every endpoint is known' : said.join('; '),
+    message: lines.length === 0 ? 'every endpoint is known' : lines.join('; '),
   };
 }
 
@@ -126,15 +126,15 @@ export function labelsCheck({ waiting, now, concluding }: LabelsCheckSources): H
     ...(unnumbered.length === 0
       ? []
       : [
-          `no identity has been given to the labels of ${unnumbered.length === 1 ? 'pod' : 'pods'} ${told(unnumbered.map(unnumberedText))}: ${WHY_UNNUMBERED}`,
+          `no identity has been given to the labels of ${unnumbered.length === 1 ? 'pod' : 'pods'} ${firstOf(unnumbered.map(unnumberedText))}: ${WHY_UNNUMBERED}`,
         ]),
-    ...(nameless.length === 0 ? [] : [`without an identity: ${told(nameless.map(namelessText))}`]),
+    ...(nameless.length === 0 ? [] : [`without an identity: ${firstOf(nameless.map(namelessText))}`]),
   ];
   if (wrong.length > 0) return { name, ok: true, warning: true, message: wrong.join('; ') };
   const message =
     all.length === 0
       ? 'the labels of every endpoint have an identity'
-      : `waiting for an identity, for less than ${PATIENCE_MS / 1000} s so far: ${told(all.map(briefText))}`;
+      : `waiting for an identity, for less than ${PATIENCE_MS / 1000} s so far: ${firstOf(all.map(briefText))}`;
   return { name, ok: true, message };
 }
 
@@ -161,7 +161,7 @@ function reasonOf({ reason = 'nobody knows its labels' }: EndpointIdentity): str
   return reason;
 }
 
-function told(texts: readonly string[]): string {
+function firstOf(texts: readonly string[]): string {
   const more = texts.length > TOLD ? ` and ${texts.length - TOLD} more` : '';
   return `${texts.slice(0, TOLD).join(', ')}${more}`;
 }

@@ -56,7 +56,7 @@ export function endpointStatus(reader: DeriveReader, tables: Tables, row: Endpoi
   const wanted = reader.get(tables.endpointStates, key);
   const kernel = row.gone === undefined ? reader.get(tables.kernelEndpoints, key) : undefined;
   const acknowledged = acknowledgedOf(reader, tables, row, kernel);
-  const current = wanted !== undefined && kernel?.held === wanted;
+  const current = wanted !== undefined && kernel?.acknowledged === wanted;
   const problem = row.gone === undefined ? problemOf(reader, tables, row, { wanted, kernel, current }) : undefined;
   const state = stateOf(row, { wanted, acknowledged, current, problem });
   const reasons = [
@@ -76,10 +76,10 @@ function acknowledgedOf(
   row: EndpointRow,
   kernel: KernelEndpointRow | undefined,
 ): Acknowledged | undefined {
-  if (kernel?.held !== undefined) {
-    const { state, reason } = kernel.held;
+  if (kernel?.acknowledged !== undefined) {
+    const { state, reason } = kernel.acknowledged;
     const waits = state === 'ready' && reason !== undefined;
-    return { ...kernel.held, state: waits ? 'waiting-to-regenerate' : state, found: false };
+    return { ...kernel.acknowledged, state: waits ? 'waiting-to-regenerate' : state, found: false };
   }
   if (kernel?.found === undefined) return undefined;
   const { identity, slot, enforced, revision } = kernel.found;
@@ -123,7 +123,7 @@ function problemOf(
     const failure = reader.get(tables.kernelFailures, failureKey(reconciler, key));
     return failure === undefined || failure.deleted ? undefined : `the kernel refuses ${what}: ${failure.message}`;
   };
-  const slots = new Set([wanted?.slot, kernel?.held?.slot]);
+  const slots = new Set([wanted?.slot, kernel?.acknowledged?.slot]);
   for (const slot of slots) {
     const why = slot && refused('kernel-slots', tableKey.slot(slot), `its policy slot ${slot}`);
     if (why) return why;

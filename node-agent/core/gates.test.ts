@@ -163,7 +163,7 @@ async function known(core: Core, { address }: LabPod, identity: number | undefin
     async () => {
       using snapshot = core.db.read();
       const server = snapshot.get(core.tables.kernelEndpoints, tableKey.endpoint(2));
-      const { revision } = server?.held ?? server?.found ?? {};
+      const { revision } = server?.acknowledged ?? server?.found ?? {};
       return [snapshot.get(core.tables.ipcache, `${address}/32`)?.identity, revision !== judged] as const;
     },
     ([now, anew]) => now === identity && anew === changed,
@@ -210,7 +210,7 @@ it('a pod of this node that was relabelled meanwhile is closed, until its rules 
   expect(await client.reaches(server)).toBe(false);
   await cut();
   using snapshot = core.db.read();
-  expect(snapshot.get(core.tables.kernelEndpoints, tableKey.endpoint(2))?.held).toMatchObject({
+  expect(snapshot.get(core.tables.kernelEndpoints, tableKey.endpoint(2))?.acknowledged).toMatchObject({
     ...{ identity: 0, slot: 0, enforced: { ingress: true, egress: true }, state: 'waiting-for-identity' },
     reason: expect.stringContaining('closed until every policy has been read'),
   });

@@ -77,7 +77,7 @@ export class LocalEndpoints {
     const key = tableKey.endpoint(endpoint.id);
     const ready = (): EndpointStateRow | undefined => {
       const side = this.#need('add an endpoint');
-      const acknowledged = side.endpoints.held(endpoint.id);
+      const acknowledged = side.endpoints.acknowledged(endpoint.id);
       const status = side.writer.endpoints.status(key);
       if (status?.kind === 'error' && status.error instanceof InterfaceGoneError) throw status.error;
       if (model.info(endpoint.id)?.row !== endpoint || acknowledged?.state !== 'ready' || status?.kind !== 'done')
@@ -118,7 +118,7 @@ export class LocalEndpoints {
     if (row.gone !== undefined) side.endpoints.delete(id, { everywhere: true });
     const gone = (): true | undefined =>
       model.info(id) === undefined &&
-      side.endpoints.held(id) === undefined &&
+      side.endpoints.acknowledged(id) === undefined &&
       side.writer.endpoints.status(key) === undefined
         ? true
         : undefined;

@@ -2,7 +2,7 @@ import type { Core } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { PodEventRow } from '../tables.ts';
 
-/** An Event of a node, whose cause may be there all the time, is told again no sooner, in milliseconds. */
+/** Minimum time between two Events of a node with one reason, in milliseconds. */
 const NODE_REPEAT_MS = 60_000;
 /** How long the Events of a pod that is not known are kept: it may be that the watch of pods has not brought it yet. Milliseconds. */
 const UNKNOWN_POD_MS = 600_000;
@@ -16,7 +16,7 @@ export interface PodRef {
 /**
  * Warnings about pods of this node, and the node itself, for `kubectl describe`: one Event for each reason of each, whose count and last time grow. Rows of
  * table `podEvents`, which `kubernetes/` writes to the API server; without Kubernetes nobody does. Those of pods that are gone go with the
- * next one that is told.
+ * next one that comes.
  */
 export class PodEvents {
   readonly #core: Pick<Core, 'db' | 'tables'>;
@@ -28,36 +28,36 @@ export class PodEvents {
     this.#now = now;
   }
 
-  /** At most one Event a minute for each reason: what comes sooner is held, and the last of it told by `tellHeld`. */
+  /** At most one Event a minute for each reason: `tellDelayed` writes the last of those that come sooner. */
   warnNode(node: string, reason: string, message: string): void {
     const { db, tables } = this.#core;
-    const { podEvents, heldNodeEvents } = tables;
+    const { podEvents, delayedNodeEvents } = tables;
     const now = this.#now();
-    db.write([podEvents, heldNodeEvents], (txn) => {
+    db.write([podEvents, delayedNodeEvents], (txn) => {
       const key = `node ${node} ${reason}`;
       const before = txn.get(podEvents, key);
-      const held = txn.get(heldNodeEvents, key);
+      const delayed = txn.get(delayedNodeEvents, key);
       // As kubelet does it: the namespace of what has none, and the name for a uid.
       const pod = { namespace: 'default', name: node, uid: node };
-      const count = (held?.count ?? before?.count ?? 0) + 1;
+      const count = (delayed?.count ?? before?.count ?? 0) + 1;
       const row = { key, pod, node: true, reason, message, count, first: before?.first ?? now, last: now } as const;
       const tooSoon = isTooSoon(before, now);
-      txn.upsert(tooSoon ? heldNodeEvents : podEvents, row);
-      if (!tooSoon) txn.delete(heldNodeEvents, key);
+      txn.upsert(tooSoon ? delayedNodeEvents : podEvents, row);
+      if (!tooSoon) txn.delete(delayedNodeEvents, key);
     });
   }
 
-  /** Tells what was held for long enough. To be called every few seconds. */
-  tellHeld(): void {
+  /** Writes delayed Events that are due. Call it every few seconds. */
+  tellDelayed(): void {
     const { db, tables } = this.#core;
-    const { podEvents, heldNodeEvents } = tables;
+    const { podEvents, delayedNodeEvents } = tables;
     const now = this.#now();
     using snapshot = db.read();
-    const due = [...snapshot.all(heldNodeEvents)].filter(({ key }) => !isTooSoon(snapshot.get(podEvents, key), now));
+    const due = [...snapshot.all(delayedNodeEvents)].filter(({ key }) => !isTooSoon(snapshot.get(podEvents, key), now));
     if (due.length === 0) return;
-    db.write([podEvents, heldNodeEvents], (txn) => {
+    db.write([podEvents, delayedNodeEvents], (txn) => {
       for (const row of due) {
-        txn.delete(heldNodeEvents, row.key);
+        txn.delete(delayedNodeEvents, row.key);
         txn.upsert(podEvents, { ...row, last: now });
       }
     });

@@ -28,7 +28,7 @@ import { Mender } from './mender.ts';
 import type { PinnedDatapath } from './pins.ts';
 import type { PlanWriter } from './plan-writer.ts';
 
-/** For how long the last repair is the first thing that is said, in milliseconds. */
+/** For how long the last repair comes first in the message, in milliseconds. */
 const RECENT_MS = 600_000;
 
 /** How often something was put back. Key: `part`. */
@@ -304,7 +304,7 @@ export class Audit {
       last === undefined || ago > RECENT_MS
         ? ''
         : `${Math.round(ago / 1000)} s ago somebody had removed this, and it was restored: ${last.last}; `;
-    const said =
+    const history =
       last === undefined
         ? ''
         : `; restored ${total} times, the last at ${last.at}${recent === '' ? `: ${last.last}` : ''}`;
@@ -321,7 +321,7 @@ export class Audit {
     return {
       name,
       ok: true,
-      message: `${recent}programs, links, pins and ${what} are unchanged${whole}${said}`,
+      message: `${recent}programs, links, pins and ${what} are unchanged${whole}${history}`,
     };
   }
 

@@ -92,13 +92,13 @@ it('knows which slot the word names, and takes the word away, where the interfac
   store.update(state(1));
   world.gone.add(7);
   expect(() => store.update(state(2))).toThrow(InterfaceGoneError);
-  expect([store.uses(1), store.uses(2), store.held(1)?.slot]).toEqual([false, true, 1]);
+  expect([store.uses(1), store.uses(2), store.acknowledged(1)?.slot]).toEqual([false, true, 1]);
   store.delete(1, { everywhere: true });
   expect([store.uses(2), world.elements()]).toEqual([false, []]);
 
   // Nor does the word of one that never had its programs stay.
   expect(() => store.update(state(3))).toThrow(InterfaceGoneError);
-  expect([store.uses(3), store.held(1)]).toEqual([true, undefined]);
+  expect([store.uses(3), store.acknowledged(1)]).toEqual([true, undefined]);
   store.delete(1, { everywhere: true });
   expect(world.elements()).toEqual([]);
 });
@@ -211,7 +211,7 @@ describe('a repair', () => {
     expect(() => store.update(state(2))).toThrow(world.linkError);
     expect(store.look()).toEqual([{ id: 1, gone: false, faults: [], behind: [] }]);
     expect(() => store.mend(1)).toThrow(world.linkError);
-    expect([world.elements()[0]?.slot, store.uses(2), store.held(1)?.slot]).toEqual([2, true, 1]);
+    expect([world.elements()[0]?.slot, store.uses(2), store.acknowledged(1)?.slot]).toEqual([2, true, 1]);
   });
 
   it('is not over before the flows of an endpoint in doubt were gone through', () => {

@@ -59,8 +59,8 @@ export class EndpointStore {
   }
 
   /** What the kernel acknowledged. */
-  held(id: number): EndpointStateRow | undefined {
-    return this.#row(id)?.held;
+  acknowledged(id: number): EndpointStateRow | undefined {
+    return this.#row(id)?.acknowledged;
   }
 
   /** What the endpoint's word in the kernel says; undefined: there is none. */
@@ -98,13 +98,13 @@ export class EndpointStore {
     if (value?.id !== id) return;
     const next = { revision: revision() };
     this.#map.update(key, endpointValue.encode({ ...value, ...next }));
-    const { found, written, held } = row;
+    const { found, written, acknowledged } = row;
     this.#put({
       ...row,
       refused,
       ...(found === undefined ? {} : { found: { ...found, ...next } }),
       ...(written === undefined ? {} : { written: { ...written, ...next } }),
-      ...(held === undefined ? {} : { held: { ...held, ...next } }),
+      ...(acknowledged === undefined ? {} : { acknowledged: { ...acknowledged, ...next } }),
     });
   }
 
@@ -138,7 +138,7 @@ export class EndpointStore {
     } = moves
       ? { ...NEW, found: undefined, refused: undefined }
       : { found: undefined, refused: undefined, ...(this.#row(id) ?? NEW) };
-    this.#put({ ...now, id, ifindex, slot, held: row, written: row });
+    this.#put({ ...now, id, ifindex, slot, acknowledged: row, written: row });
   }
 
   /**
@@ -277,8 +277,8 @@ export class EndpointStore {
     const rows = [...snapshot.all(this.#table)];
     const doubted = this.doubted();
     return [
-      ...this.#lookAtFound(rows.filter(({ held }) => held === undefined)),
-      ...this.#lookAtHeld(rows.filter(({ held }) => held !== undefined)),
+      ...this.#lookAtFound(rows.filter(({ acknowledged }) => acknowledged === undefined)),
+      ...this.#lookAtAcknowledged(rows.filter(({ acknowledged }) => acknowledged !== undefined)),
     ].map((look) =>
       doubted.has(look.id) && !look.gone
         ? { ...look, faults: [...look.faults, 'flows that began while no program judged are not deleted yet'] }
@@ -299,7 +299,7 @@ export class EndpointStore {
     });
   }
 
-  #lookAtHeld(rows: readonly KernelEndpointRow[]): LinkLook[] {
+  #lookAtAcknowledged(rows: readonly KernelEndpointRow[]): LinkLook[] {
     return this.#links.look(rows).map(({ faults, ...rest }, at) => {
       const row = rows[at];
       const edited = row !== undefined && !rest.gone && this.#isEdited(row);

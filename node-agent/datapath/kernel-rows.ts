@@ -43,9 +43,9 @@ export class KernelRows {
       (what: string, key: (row: never) => object) =>
       (row: unknown, error: Error, retries: number): void => {
         // A pod that goes loses its interface before its endpoint: only one that stays is told of.
-        const told = retries % TELL_EVERY === 0 && !(retries === 0 && error instanceof InterfaceGoneError);
+        const loud = retries % TELL_EVERY === 0 && !(retries === 0 && error instanceof InterfaceGoneError);
         const fields = { ...key(row as never), error: error.message, retries };
-        log[told ? 'error' : 'debug'](fields, `the kernel does not have the ${what}`);
+        log[loud ? 'error' : 'debug'](fields, `the kernel does not have the ${what}`);
       };
     const givenTogether = (rows: readonly IpcacheRow[]): boolean => {
       try {

@@ -12,7 +12,7 @@ import { makeRoot } from './pin-files.ts';
 /**
  * One agent a bpf root, and one a state folder: the folders themselves are locked (flock(2)), which only root can open. The kernel frees them with
  * the process, however that ends, so that there is no stale lock; and it is one for all network namespaces and containers that see the
- * folder. Nothing that is enforced needs the state folder: one that cannot be locked is said, and keeps no agent from running.
+ * folder. Nothing that is enforced needs the state folder: one that cannot be locked is logged, and keeps no agent from running.
  */
 export class RootLock {
   readonly #root: string;
@@ -21,8 +21,8 @@ export class RootLock {
   readonly #log: Pick<Logger, 'warn'>;
   #lock: FolderLock | undefined;
   #stateLock: FolderLock | undefined;
-  /** That the state folder cannot be locked is said once. */
-  #said = false;
+  /** Whether it was logged that the state folder cannot be locked. */
+  #reported = false;
   /** The pid is being written: a disk may be slow to answer. */
   #writing = false;
 
@@ -93,8 +93,8 @@ export class RootLock {
   /** @throws AgentRunningError, and what the file system answers */
   #lockState(): void {
     if (this.#stateLock?.current === true) return;
-    const held = (): Error => new AgentRunningError(`keeps its state in ${this.#stateDir}`, this.#holder());
-    const lock = lockOf(this.#stateDir, held);
+    const taken = (): Error => new AgentRunningError(`keeps its state in ${this.#stateDir}`, this.#holder());
+    const lock = lockOf(this.#stateDir, taken);
     this.#stateLock?.release();
     this.#stateLock = lock;
   }
@@ -109,12 +109,12 @@ export class RootLock {
   }
 
   #unlocked(error: unknown): void {
-    if (!this.#said)
+    if (!this.#reported)
       this.#log.warn(
         { folder: this.#stateDir, error: messageOf(error) },
         'the state folder cannot be locked; a second agent that uses it is not noticed',
       );
-    this.#said = true;
+    this.#reported = true;
   }
 
   /** The folder of that name is another one than was locked. */
@@ -150,11 +150,11 @@ function closeToOthers(folder: string): void {
   }
 }
 
-/** Undefined: there is no such folder. Throws `held` when another process holds it. */
-function lockOf(folder: string, held: () => Error): FolderLock | undefined {
+/** Undefined: there is no such folder. Throws `taken` when another process holds it. */
+function lockOf(folder: string, taken: () => Error): FolderLock | undefined {
   while (existsSync(folder)) {
     const lock = lockFolder(folder);
-    if (lock === undefined) throw held();
+    if (lock === undefined) throw taken();
     // It may have been removed, and made anew, before it was locked.
     if (lock.current) return lock;
     lock.release();

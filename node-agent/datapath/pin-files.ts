@@ -24,7 +24,7 @@ export interface Pin {
   readonly path: string;
   readonly id: number;
   /** Id of what it holds. @throws where it holds nothing of the kind */
-  readonly held: () => number;
+  readonly current: () => number;
   readonly pin: (path: string) => void;
 }
 

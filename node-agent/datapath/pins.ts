@@ -274,9 +274,9 @@ export class PinnedDatapath {
       ...this.more.map(({ spec: { name, version }, map }) => this.#mapPin(name, map, version)),
       ...this.#programPins(),
     ];
-    return pins.filter(({ id, held }) => {
+    return pins.filter(({ id, current }) => {
       try {
-        return held() !== id;
+        return current() !== id;
       } catch {
         // Nothing, a folder, say, or another kind of object.
         return true;
@@ -293,7 +293,7 @@ export class PinnedDatapath {
     return {
       path,
       id: map.info.id,
-      held: () => {
+      current: () => {
         using pinned = openPinnedMap(path);
         return pinned.info.id;
       },
@@ -310,7 +310,7 @@ export class PinnedDatapath {
       return {
         path,
         id: program.info().id,
-        held: () => {
+        current: () => {
           using pinned = openPinnedProgram(path);
           return pinned.info().id;
         },

@@ -70,7 +70,7 @@ function world() {
           return row;
         }),
       state: (id: number) => bumped.get(id),
-      holdAddresses: () => undefined,
+      withholdAddresses: () => undefined,
       renewed: () => undefined,
     },
     numbers: { dirty: false, revision: () => 7 },

@@ -10,11 +10,11 @@ import { Afterwards, EVERY } from './afterwards.ts';
 import type { Clock } from './clock.ts';
 import { finishAdoption } from './finish-adoption.ts';
 import { FlowPurge } from './flow-purge.ts';
-import { heldAddresses } from './held-addresses.ts';
 import { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
 import { RefusedCidrs, wordsOf } from './refused-cidrs.ts';
+import { withheldAddresses } from './withheld-addresses.ts';
 
 const STEP = 1000;
 
@@ -104,7 +104,7 @@ export class PlanWriter {
     return this.#keeps;
   }
 
-  /** Whether addresses of the last plan were held back, as the kernel would let through what it is to drop: the next plan has them again. */
+  /** Whether addresses of the last plan were withheld, as the kernel would let through what it is to drop: the next plan has them again. */
   get holds(): boolean {
     return this.#holds;
   }
@@ -225,8 +225,8 @@ export class PlanWriter {
     if (refused.length + waiting.size === 0 || rows.length === 0) return ipcache;
     const { model, kernel } = this.#options;
     const { endpoints, slots } = kernel;
-    const held = await this.#pace.run(
-      heldAddresses(rows, {
+    const withheld = await this.#pace.run(
+      withheldAddresses(rows, {
         refused: new Map(refused.map((row) => [row.slot, contentOf(row)])),
         states: model.states(),
         waiting,
@@ -235,10 +235,13 @@ export class PlanWriter {
         around: (identity) => model.around(identity),
       }),
     );
-    const doubtful = rows.filter(({ prefix }) => held.has(prefix));
+    const doubtful = rows.filter(({ prefix }) => withheld.has(prefix));
     this.#holds ||= doubtful.length > 0;
-    model.holdAddresses(held);
-    return [...ipcache.filter(({ prefix }) => !held.has(prefix)), ...doubtful.map((row) => ({ ...row, identity: 0 }))];
+    model.withholdAddresses(withheld);
+    return [
+      ...ipcache.filter(({ prefix }) => !withheld.has(prefix)),
+      ...doubtful.map((row) => ({ ...row, identity: 0 })),
+    ];
   }
 
   #refusedStates(): readonly EndpointStateRow[] {

@@ -32,7 +32,7 @@ export interface Planner {
   /** The kernel keeps addresses that the last plan lets go, with these identities. */
   keepAddresses(kept: Iterable<readonly [prefix: string, identity: number]>): void;
   /** The kernel knows nobody at these addresses: the next plan has them again. */
-  holdAddresses(prefixes: Iterable<string>): void;
+  withholdAddresses(prefixes: Iterable<string>): void;
   /** The kernel has dropped these CIDRs: their numbers may be given out again. */
   forgetCidrs(prefixes: Iterable<string>): void;
   /** The slot in the kernel cannot become what the last plan says of it: the next has another one. */

@@ -159,14 +159,14 @@ export function* sameContent(a: SlotContent, b: SlotContent): Steps<boolean> {
   return true;
 }
 
-export function meaning(held: SlotContent): KernelSlot {
-  const rowsOf = (direction: Direction, number: number): string => blocksKey(held.rows[direction].get(number) ?? []);
+export function meaning(content: SlotContent): KernelSlot {
+  const rowsOf = (direction: Direction, number: number): string => blocksKey(content.rows[direction].get(number) ?? []);
   return {
     scope: both((direction) => [rowsOf(direction, 0), rowsOf(direction, 1), rowsOf(direction, 2)] as const),
-    classes: both((direction) => new Map(held.elements[direction])),
+    classes: both((direction) => new Map(content.elements[direction])),
     rows: both((direction) => {
       // A class without rows is one too: its number must not be given to others while elements have it.
-      const numbers = new Set([...held.rows[direction].keys(), ...held.elements[direction].values()]);
+      const numbers = new Set([...content.rows[direction].keys(), ...content.elements[direction].values()]);
       return new Map([...numbers].filter((n) => n >= FIRST_CLASS).map((n) => [n, rowsOf(direction, n)]));
     }),
   };

@@ -95,10 +95,11 @@ export class Addresses {
     const from = new Map<string, number>();
     for (const prefix of ipcache.dirty) {
       if (pace.due()) await pace.breathe();
-      const said = ipcache.row(prefix);
+      const claimed = ipcache.row(prefix);
       const there = this.#rows.get(prefix);
-      const known = rules || said === undefined || said.identity < CLUSTER_FIRST || said.identity === there?.identity;
-      const row = known ? said : { ...said, identity: 0 };
+      const known =
+        rules || claimed === undefined || claimed.identity < CLUSTER_FIRST || claimed.identity === there?.identity;
+      const row = known ? claimed : { ...claimed, identity: 0 };
       if (!known) waiting.push(prefix);
       if (row === undefined) {
         if (there !== undefined && !rules && isLocalCidr(there.identity)) waiting.push(prefix);

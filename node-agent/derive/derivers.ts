@@ -67,17 +67,17 @@ export class AllDerivers implements Derivers {
     this.#options = options;
     const pace = new Pace(now, options.breathe);
     this.pace = pace;
-    const told = { db, tables, inputs };
+    const common = { db, tables, inputs };
     const named = (hash: SelectorHash): boolean => this.slots.names(hash);
-    const policies = new Policies({ ...told, compiled: named, now });
+    const policies = new Policies({ ...common, compiled: named, now });
     this.policies = policies;
-    this.identities = new Identities(told);
+    this.identities = new Identities(common);
     const ipcache = new IpcacheDeriver({ db, nodeName: core.nodeName, numbers });
     this.ipcache = ipcache;
     this.addresses = new Addresses({ db, ipcache, pace });
     this.cidrPeers = new CidrPeers({ db, ipcache, pace });
     this.portNames = new PeerPortNames(db, pace);
-    const placing = { ...told, identities: this.identities, ipcache, portNames: this.portNames, pace };
+    const placing = { ...common, identities: this.identities, ipcache, portNames: this.portNames, pace };
     const found = (id: number): KernelEndpoint | undefined =>
       this.states.has(id) ? undefined : this.shapes.kernel(id);
     this.local = new LocalEndpoints({
@@ -90,7 +90,7 @@ export class AllDerivers implements Derivers {
       now,
     });
     this.remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
-    this.unconnected = new UnconnectedPods({ ...told, identities: this.identities });
+    this.unconnected = new UnconnectedPods({ ...common, identities: this.identities });
     this.inForce = new InForce({ db, policies, ipcache, pace });
     const addressed = (identity: number): boolean => this.addresses.has(identity);
     const around = (identity: number): number => this.cidrPeers.around(identity);
@@ -111,7 +111,7 @@ export class AllDerivers implements Derivers {
       now,
       classNumbers: options.classNumbers,
     });
-    this.peerSets = new PeerSetViews({ ...told, identities: this.identities, policies, named, addressed, pace });
+    this.peerSets = new PeerSetViews({ ...common, identities: this.identities, policies, named, addressed, pace });
     const { infos } = this.local;
     this.states = concludedStates(db);
     const shared = { infos, states: this.states, inForce: this.inForce, pace };
@@ -149,7 +149,7 @@ export class AllDerivers implements Derivers {
 
   hostIsApiserver(): boolean {
     const { tables, core, inputs } = this.#options;
-    return inputs.said.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
+    return inputs.snapshot.get(tables.nodes, core.nodeName)?.kubeApiserver === true;
   }
 
   *#servers(): Generator<PeerIdentity> {

@@ -183,13 +183,13 @@ export class EndpointStates {
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */
   #revision(
     { id, ifindex, ipv4 }: EndpointRow,
-    held: ConcludedState | undefined,
+    former: ConcludedState | undefined,
     { slot, epoch }: { readonly slot: number; readonly epoch: number },
     enforced: EndpointStateRow['enforced'],
     affected: boolean,
   ): number {
-    const before = held?.state ?? this.#options.shapes.kernel(id);
-    const known = before?.slot === slot && epoch === (held?.epoch ?? 0);
+    const before = former?.state ?? this.#options.shapes.kernel(id);
+    const known = before?.slot === slot && epoch === (former?.epoch ?? 0);
     const same =
       before !== undefined &&
       known &&

@@ -60,7 +60,7 @@ export interface EndpointIdentity {
 
 export interface IdentitiesOptions {
   readonly tables: Pick<Tables, 'identities'>;
-  readonly inputs: Pick<Inputs, 'said'>;
+  readonly inputs: Pick<Inputs, 'snapshot'>;
 }
 
 /** Identities of the cluster, and which of them are known. */
@@ -73,13 +73,13 @@ export class Identities {
 
   get(id: number): IdentityRow | undefined {
     const { inputs, tables } = this.#options;
-    return id < LOCAL_ENDPOINT_BASE ? inputs.said.get(tables.identities, tableKey.identity(id)) : undefined;
+    return id < LOCAL_ENDPOINT_BASE ? inputs.snapshot.get(tables.identities, tableKey.identity(id)) : undefined;
   }
 
   /** Lowest number with these labels (spec 7: in a race the lowest wins). */
   byLabels(key: string): number | undefined {
     const { inputs, tables } = this.#options;
-    for (const { id } of inputs.said.list(tables.identities, 'labels', key))
+    for (const { id } of inputs.snapshot.list(tables.identities, 'labels', key))
       return id < LOCAL_ENDPOINT_BASE ? id : undefined;
     return undefined;
   }

@@ -16,7 +16,7 @@ it('takes tables in as they are named, so many changes at a time; what is said s
     );
   const inputs = new Inputs(db);
   const taken: string[] = [];
-  const said = (): number => inputs.said.count(namespaces) + inputs.said.count(localPods);
+  const said = (): number => inputs.snapshot.count(namespaces) + inputs.snapshot.count(localPods);
   inputs.on(localPods, ({ name }) => taken.push(`pod ${name}, ${said()} said`));
   inputs.on(namespaces, ({ name }, deleted) => taken.push(`${deleted ? 'no ' : ''}namespace ${name}, ${said()} said`));
   for (const name of ['x', 'y']) namespace(name);

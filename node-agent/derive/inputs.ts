@@ -2,25 +2,25 @@ import type { ChangeStream, Reader, Snapshot, StateDB, Table } from '@weir/state
 
 /**
  * The input tables as they were when they had been pulled completely, all at one moment: what is concluded is concluded from
- * `said`, however long that takes and whatever is written meanwhile. Their change streams say which rows to look at.
+ * `snapshot`, however long that takes and whatever is written meanwhile. Their change streams say which rows to look at.
  */
 export class Inputs {
   readonly #db: StateDB;
   readonly #streams: (readonly [ChangeStream<never>, (change: never) => void])[] = [];
-  #said: Snapshot;
+  #snapshot: Snapshot;
 
   constructor(db: StateDB) {
     this.#db = db;
-    this.#said = db.read();
+    this.#snapshot = db.read();
   }
 
   /** Good until the next `pull`. Before the first one is complete: the tables as they were when this was made. */
-  get said(): Reader {
-    return this.#said;
+  get snapshot(): Reader {
+    return this.#snapshot;
   }
 
   /**
-   * Changed rows of the table go to `take` from now on; while it runs, `said` is what was said before any of them changed. Tables
+   * Changed rows of the table go to `take` from now on; while it runs, `snapshot` is what was said before any of them changed. Tables
    * are pulled in the order in which they are named here.
    */
   on<T>(table: Table<T>, take: (row: T, deleted: boolean) => void): void {
@@ -31,7 +31,7 @@ export class Inputs {
 
   /**
    * Takes in at most `limit` changes of all tables together; whether more may be waiting. When it returns false, every table was
-   * taken in up to the same moment, and `said` is that moment.
+   * taken in up to the same moment, and `snapshot` is that moment.
    */
   pull(limit: number): boolean {
     let left = limit;
@@ -41,8 +41,8 @@ export class Inputs {
       left -= changes.length;
       if (left <= 0) return true;
     }
-    this.#said[Symbol.dispose]();
-    this.#said = this.#db.read();
+    this.#snapshot[Symbol.dispose]();
+    this.#snapshot = this.#db.read();
     return false;
   }
 
@@ -73,6 +73,6 @@ export class Inputs {
   /** Nothing is said any more. */
   dispose(): void {
     for (const [stream] of this.#streams) stream[Symbol.dispose]();
-    this.#said[Symbol.dispose]();
+    this.#snapshot[Symbol.dispose]();
   }
 }

@@ -17,7 +17,7 @@ export interface LocalEndpointsOptions
   readonly db: StateDB;
   readonly nodeName: string;
   readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces' | 'remoteEndpoints' | 'identities' | 'nodes'>;
-  readonly inputs: Pick<Inputs, 'said'>;
+  readonly inputs: Pick<Inputs, 'snapshot'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setLocal'>;
   readonly portNames: Pick<PeerPortNames, 'set'>;
   readonly pace: Pace;
@@ -42,8 +42,8 @@ export class LocalEndpoints {
       policies,
       found,
       now,
-      pod: (key) => inputs.said.get(tables.localPods, key),
-      namespace: (name) => inputs.said.get(tables.namespaces, name),
+      pod: (key) => inputs.snapshot.get(tables.localPods, key),
+      namespace: (name) => inputs.snapshot.get(tables.namespaces, name),
       listed: (row) => this.#listed(row),
     };
     this.#infos = new Rows<number, EndpointIdentity>(
@@ -100,7 +100,7 @@ export class LocalEndpoints {
   /** A slice that has a pod of this node, or had it, has changed. */
   sliceChanged({ namespace, name }: RemoteEndpointRow): void {
     const { inputs, tables } = this.#options;
-    for (const row of inputs.said.list(tables.endpoints, 'pod', tableKey.pod(namespace, name)))
+    for (const row of inputs.snapshot.list(tables.endpoints, 'pod', tableKey.pod(namespace, name)))
       this.endpointChanged(row);
   }
 
@@ -112,7 +112,7 @@ export class LocalEndpoints {
   #listed({ pod }: EndpointRow): boolean {
     const { inputs, tables } = this.#options;
     if (pod === undefined) return true;
-    const slice = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
+    const slice = inputs.snapshot.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
     return slice !== undefined && (slice.podUid === undefined || pod.uid === undefined || slice.podUid === pod.uid);
   }
 
@@ -137,7 +137,7 @@ export class LocalEndpoints {
     const context = { ...this.#context, rules: changed.rules };
     const concluded: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
     for (const id of this.#dirty) {
-      const row = inputs.said.get(tables.endpoints, tableKey.endpoint(id));
+      const row = inputs.snapshot.get(tables.endpoints, tableKey.endpoint(id));
       const before = this.#infos.get(id);
       const info = row?.gone === undefined ? row && endpointIdentity(row, before, context) : undefined;
       concluded.push({ id, before, info: info && keeping(before, info) });
@@ -170,13 +170,13 @@ export class LocalEndpoints {
   /** Marks the endpoints that changed pods, namespaces, identities and policies touch. */
   #spread(changed: { readonly identities: boolean; readonly policies: boolean }): void {
     const { inputs, tables } = this.#options;
-    const { said } = inputs;
+    const { snapshot } = inputs;
     const mark = (rows: Iterable<EndpointRow>): void => {
       for (const row of rows) this.endpointChanged(row);
     };
-    for (const pod of this.#podsChanged) mark(said.list(tables.endpoints, 'pod', pod));
-    for (const name of this.#namespacesChanged) mark(said.prefix(tables.endpoints, tableKey.pod(name, ''), 'pod'));
-    if (changed.identities) mark(said.all(tables.endpoints));
+    for (const pod of this.#podsChanged) mark(snapshot.list(tables.endpoints, 'pod', pod));
+    for (const name of this.#namespacesChanged) mark(snapshot.prefix(tables.endpoints, tableKey.pod(name, ''), 'pod'));
+    if (changed.identities) mark(snapshot.all(tables.endpoints));
     const soon = keys.int(Math.floor(this.#context.now()) + 1);
     mark(Array.from(this.#infos.select(query.range(this.#infos.table, '', soon, 'closes')), ({ row }) => row));
     if (changed.policies) for (const { row, ready } of this.#infos.values()) if (!ready) this.endpointChanged(row);

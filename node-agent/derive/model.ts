@@ -228,7 +228,7 @@ export class Model {
   }
 
   /** The kernel knows nobody at these addresses: the next plan has them again. */
-  holdAddresses(prefixes: Iterable<string>): void {
+  withholdAddresses(prefixes: Iterable<string>): void {
     for (const prefix of prefixes) this.#derivers.addresses.put(prefix, 0);
   }
 

@@ -67,7 +67,7 @@ class PatchedMap<K, V> implements ReadonlyMap<K, V> {
     return this.entries();
   }
 
-  forEach(told: (value: V, key: K, map: ReadonlyMap<K, V>) => void): void {
-    for (const [key, value] of this.entries()) told(value, key, this);
+  forEach(visit: (value: V, key: K, map: ReadonlyMap<K, V>) => void): void {
+    for (const [key, value] of this.entries()) visit(value, key, this);
   }
 }

@@ -18,7 +18,7 @@ interface Claims {
   readonly counted: Claim | undefined;
   readonly leaving: readonly Claim[];
   /** What leaves counts for one more plan. */
-  readonly held: boolean;
+  readonly kept: boolean;
 }
 
 /** How many pods of an identity give a name a number. */
@@ -87,7 +87,7 @@ export class PeerPortNames {
     this.#arrived.clear();
     for (const { owner } of this.#claims.list('leaving', LEAVES)) {
       this.#change(owner, (txn, claims) => {
-        if (claims.held) return { ...claims, held: false };
+        if (claims.kept) return { ...claims, kept: false };
         for (const claim of claims.leaving) this.#count(txn, claim, -1, changed);
         return { ...claims, leaving: [] };
       });
@@ -113,7 +113,7 @@ export class PeerPortNames {
   hold(): ReadonlySet<number> {
     this.#claims.write((txn) => {
       const { table } = this.#claims;
-      for (const claims of txn.list(table, 'leaving', LEAVES)) txn.upsert(table, { ...claims, held: true });
+      for (const claims of txn.list(table, 'leaving', LEAVES)) txn.upsert(table, { ...claims, kept: true });
     });
     return this.#arrived;
   }
@@ -186,7 +186,7 @@ export class PeerPortNames {
 /** By name, identities that give it another number than before. */
 type Changed = Map<string, Set<number>>;
 
-const NOTHING: Omit<Claims, 'owner'> = { wanted: undefined, counted: undefined, leaving: [], held: false };
+const NOTHING: Omit<Claims, 'owner'> = { wanted: undefined, counted: undefined, leaving: [], kept: false };
 /** Index key of all claims of which something leaves. */
 const LEAVES: Key = '';
 

@@ -33,7 +33,7 @@ class Lab {
           return identities.get(id);
         },
       },
-      policies: { view: (hash) => inputs.said.get(tables.peerSets, hash) },
+      policies: { view: (hash) => inputs.snapshot.get(tables.peerSets, hash) },
       named: (hash) => this.named.has(hash),
       addressed: () => false,
       pace: new Pace(

@@ -22,7 +22,7 @@ interface View {
 }
 
 /** An identity that has other labels or none by now, while the kernel still has addresses of those that it had these labels for. */
-interface Held {
+interface KeptIdentity {
   readonly id: number;
   readonly labels: LabelMap;
 }
@@ -32,13 +32,13 @@ interface Dirty {
   /** That it was judged by last. */
   readonly labels: LabelMap | undefined;
   /** Its row has changed. Otherwise it was held, and is no more. */
-  readonly told: boolean;
+  readonly changed: boolean;
 }
 
 export interface PeerSetViewsOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'identities'>;
-  readonly inputs: Pick<Inputs, 'said'>;
+  readonly inputs: Pick<Inputs, 'snapshot'>;
   readonly identities: Pick<Identities, 'get'>;
   readonly policies: Pick<Policies, 'view'>;
   /** Whether rules that are in use name the set as a peer. */
@@ -59,7 +59,7 @@ export interface PeerSetViewsOptions {
 export class PeerSetViews {
   readonly #options: PeerSetViewsOptions;
   readonly #views: Rows<SelectorHash, View>;
-  readonly #held: Rows<number, Held>;
+  readonly #kept: Rows<number, KeptIdentity>;
   readonly #dirtySets = new Set<SelectorHash>();
   readonly #dirtyIdentities = new Map<number, Dirty>();
   #begun = false;
@@ -78,7 +78,7 @@ export class PeerSetViews {
       },
       (hash) => hash,
     );
-    this.#held = new Rows(options.db, { name: 'heldIdentities', key: ({ id }) => identityKey(id) }, identityKey);
+    this.#kept = new Rows(options.db, { name: 'keptIdentities', key: ({ id }) => identityKey(id) }, identityKey);
   }
 
   /** The set, or whether rules name it, has changed. */
@@ -89,7 +89,7 @@ export class PeerSetViews {
   /** To be called while `said` is what was said before. */
   identityChanged(id: number): void {
     const labels = this.#dirtyIdentities.has(id) ? this.#dirtyIdentities.get(id)?.labels : this.#labels(id);
-    this.#dirtyIdentities.set(id, { labels, told: true });
+    this.#dirtyIdentities.set(id, { labels, changed: true });
   }
 
   /** Undefined when the set is not known, or no rule names it. */
@@ -109,7 +109,7 @@ export class PeerSetViews {
   /** Identities that get other labels with the next plan. Until then no other address may get them. */
   renumbered(): ReadonlySet<number> {
     const { identities } = this.#options;
-    const ids = Iterator.from(this.#held.values()).map(({ id }) => id);
+    const ids = Iterator.from(this.#kept.values()).map(({ id }) => id);
     return new Set(ids.filter((id) => identities.get(id) !== undefined));
   }
 
@@ -120,12 +120,12 @@ export class PeerSetViews {
   async release(): Promise<boolean> {
     const { identities, addressed, pace } = this.#options;
     let released = false;
-    for (const { id, labels } of this.#held.values()) {
+    for (const { id, labels } of this.#kept.values()) {
       if (pace.due()) await pace.breathe();
       // Which addresses have an identity that means something else by now, this plan has looked at.
       if (identities.get(id) === undefined && addressed(id)) continue;
-      this.#held.delete(id);
-      this.#dirtyIdentities.set(id, { labels, told: false });
+      this.#kept.delete(id);
+      this.#dirtyIdentities.set(id, { labels, changed: false });
       released = true;
     }
     return released;
@@ -173,12 +173,12 @@ export class PeerSetViews {
 
   async #hold(): Promise<void> {
     const { identities, addressed, pace } = this.#options;
-    for (const [id, { labels, told }] of this.#dirtyIdentities) {
+    for (const [id, { labels, changed }] of this.#dirtyIdentities) {
       if (pace.due()) await pace.breathe();
-      if (!told) continue;
+      if (!changed) continue;
       const same = labels === undefined || isDeepStrictEqual(labels, identities.get(id)?.labels);
-      if (!same && addressed(id)) this.#held.set({ id, labels });
-      else this.#held.delete(id);
+      if (!same && addressed(id)) this.#kept.set({ id, labels });
+      else this.#kept.delete(id);
     }
   }
 
@@ -239,7 +239,7 @@ export class PeerSetViews {
   }
 
   #labels(id: number): LabelMap | undefined {
-    return this.#held.get(id)?.labels ?? this.#options.identities.get(id)?.labels;
+    return this.#kept.get(id)?.labels ?? this.#options.identities.get(id)?.labels;
   }
 
   /** Identities that the selector may match. */
@@ -248,8 +248,8 @@ export class PeerSetViews {
     const namespaces = selector.requirements.find(
       ({ key, operator }) => key === NAMESPACE_LABEL && operator === 'In',
     )?.values;
-    if (namespaces === undefined) yield* inputs.said.all(tables.identities);
-    for (const namespace of namespaces ?? []) yield* inputs.said.list(tables.identities, 'namespace', namespace);
+    if (namespaces === undefined) yield* inputs.snapshot.all(tables.identities);
+    for (const namespace of namespaces ?? []) yield* inputs.snapshot.list(tables.identities, 'namespace', namespace);
   }
 }
 

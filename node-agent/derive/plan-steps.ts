@@ -195,13 +195,13 @@ export const STEPS: readonly Step[] = [
   },
   {
     name: 'members of peer sets',
-    reads: ['addresses', 'heldIdentities', 'peerSetViews', 'retainedPeerSets', 'shapes'],
+    reads: ['addresses', 'keptIdentities', 'peerSetViews', 'retainedPeerSets', 'shapes'],
     asBefore: {
       addresses: 'an identity that gets other labels is what it was for as long as an address has it',
       retainedPeerSets: 'the slots forget only sets that no policy names',
       shapes: 'nothing is compiled from what the slots drop',
     },
-    writes: ['heldIdentities', 'peerSetViews'],
+    writes: ['keptIdentities', 'peerSetViews'],
     async run({ localLabels }, { peerSets, slots, pace }) {
       for (const [hash, ids] of await peerSets.settle()) {
         slots.peerSetChanged(hash, ids);
@@ -230,7 +230,7 @@ export const STEPS: readonly Step[] = [
       'cidrPeers',
       'concludedStates',
       'endpointShapes',
-      'heldIdentities',
+      'keptIdentities',
       'localIdentities',
       'peerPortNumbers',
       'peerSetViews',
@@ -242,7 +242,7 @@ export const STEPS: readonly Step[] = [
     asBefore: {
       addresses: 'slots must know who comes before an address does',
       concludedStates: 'a slot stays as it is for endpoints that leave it',
-      heldIdentities: 'an identity is released once no address has it',
+      keptIdentities: 'an identity is released once no address has it',
     },
     writes: ['endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
     async run(draft, { shapes }) {
@@ -252,9 +252,9 @@ export const STEPS: readonly Step[] = [
   },
   {
     name: 'addresses',
-    reads: ['addressClaims', 'addresses', 'heldIdentities', 'localNumbers', 'portNameClaims'],
+    reads: ['addressClaims', 'addresses', 'keptIdentities', 'localNumbers', 'portNameClaims'],
     asBefore: {
-      heldIdentities: 'an identity is released once no address has it',
+      keptIdentities: 'an identity is released once no address has it',
     },
     writes: ['addresses', 'portNameClaims'],
     early: true,
@@ -271,9 +271,9 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    name: 'identities that were held',
-    reads: ['addresses', 'heldIdentities'],
-    writes: ['heldIdentities'],
+    name: 'identities that were kept',
+    reads: ['addresses', 'keptIdentities'],
+    writes: ['keptIdentities'],
     async run(draft, { peerSets }) {
       if (await peerSets.release()) draft.again = true;
     },

@@ -38,7 +38,7 @@ export interface Missing {
 export interface PoliciesOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'policies' | 'peerSets'>;
-  readonly inputs: Pick<Inputs, 'said'>;
+  readonly inputs: Pick<Inputs, 'snapshot'>;
   /** Whether some slot is compiled from the set, be it of rules that are no longer here. */
   readonly compiled: (hash: SelectorHash) => boolean;
   /** Milliseconds; any clock that only grows. */
@@ -93,7 +93,7 @@ export class Policies {
     const { inputs, tables } = this.#options;
     const before = this.present(hash);
     if ((before === undefined) !== deleted) {
-      for (const { uid } of inputs.said.list(tables.policies, 'peerSet', hash)) this.#dirty.add(uid);
+      for (const { uid } of inputs.snapshot.list(tables.policies, 'peerSet', hash)) this.#dirty.add(uid);
       if (before && this.#named(hash)) this.#retained.set(before);
     }
     return !isDeepStrictEqual(this.view(hash)?.selector, selector);
@@ -108,7 +108,7 @@ export class Policies {
   outstanding(labels: LabelMap): (Missing & { readonly policy: PolicyRow }) | undefined {
     const { inputs, tables } = this.#options;
     for (const missing of this.#missing.values()) {
-      const policy = this.#inForce.has(missing.uid) ? undefined : inputs.said.get(tables.policies, missing.uid);
+      const policy = this.#inForce.has(missing.uid) ? undefined : inputs.snapshot.get(tables.policies, missing.uid);
       if (policy === undefined) continue;
       if (policy.namespace !== undefined && policy.namespace !== labels[NAMESPACE_LABEL]) continue;
       const selects = ({ subject }: ResolvedRule): boolean => {
@@ -123,7 +123,7 @@ export class Policies {
   /** The set as the table has it. */
   present(hash: SelectorHash): PeerSetRow | undefined {
     const { inputs, tables } = this.#options;
-    return inputs.said.get(tables.peerSets, hash);
+    return inputs.snapshot.get(tables.peerSets, hash);
   }
 
   /** The set as what is in force sees it. */
@@ -166,7 +166,7 @@ export class Policies {
   /** PeerSets that policies wait for of which no generation is in force. Known before `settle`. */
   *awaited(): Generator<readonly [SelectorHash, PolicyRow]> {
     const { inputs, tables } = this.#options;
-    for (const row of inputs.said.all(tables.policies)) {
+    for (const row of inputs.snapshot.all(tables.policies)) {
       if (this.#inForce.has(row.uid)) continue;
       for (const hash of peerSetsOf(row)) if (!this.present(hash)) yield [hash, row];
     }
@@ -181,7 +181,7 @@ export class Policies {
     const { inputs, tables, now } = this.#options;
     for (const uid of this.#dirty) {
       this.#dirty.delete(uid);
-      const row = inputs.said.get(tables.policies, uid);
+      const row = inputs.snapshot.get(tables.policies, uid);
       const before = this.#inForce.get(uid);
       if (row === undefined) {
         this.#missing.delete(uid);

@@ -32,7 +32,7 @@ export interface RemoteEndpointsOptions {
   readonly db: StateDB;
   readonly nodeName: string;
   readonly tables: Pick<Tables, 'remoteEndpoints' | 'localPods' | 'endpoints' | 'nodes'>;
-  readonly inputs: Pick<Inputs, 'said'>;
+  readonly inputs: Pick<Inputs, 'snapshot'>;
   readonly identities: Pick<Identities, 'get' | 'settled'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setRemote'>;
   readonly portNames: Pick<PeerPortNames, 'set'>;
@@ -80,7 +80,7 @@ export class RemoteEndpoints {
   localEndpointChanged({ pod }: EndpointRow, deleted: boolean): void {
     if (pod === undefined) return;
     const key = tableKey.pod(pod.namespace, pod.name);
-    const podUid = pod.uid ?? this.#options.inputs.said.get(this.#options.tables.localPods, key)?.uid;
+    const podUid = pod.uid ?? this.#options.inputs.snapshot.get(this.#options.tables.localPods, key)?.uid;
     if (deleted && podUid !== undefined) this.#detached.set({ key, podUid });
     else this.#detached.delete(key);
     this.#dirty.add(key);
@@ -89,7 +89,7 @@ export class RemoteEndpoints {
   /** This node's addresses or pod networks have changed: it may be another node's pods that are its own now. */
   ownNodeChanged(): void {
     const { inputs, tables } = this.#options;
-    inputs.said.visit(query.all(tables.remoteEndpoints), (row) => {
+    inputs.snapshot.visit(query.all(tables.remoteEndpoints), (row) => {
       this.endpointChanged(row);
     });
   }
@@ -98,7 +98,7 @@ export class RemoteEndpoints {
   identityChanged(identity: number): void {
     const { inputs, tables } = this.#options;
     const key = tableKey.identity(identity);
-    inputs.said.visit(query.list(tables.remoteEndpoints, 'identity', key), (row) => {
+    inputs.snapshot.visit(query.list(tables.remoteEndpoints, 'identity', key), (row) => {
       this.endpointChanged(row);
     });
     for (const believed of this.#believed.list('identity', key)) this.#dirty.add(believed.key);
@@ -115,20 +115,20 @@ export class RemoteEndpoints {
 
   #conclude(key: string): void {
     const { inputs, tables, identities, ipcache, portNames } = this.#options;
-    const said = inputs.said.get(tables.remoteEndpoints, key);
-    const gone = said !== undefined && this.#gone(said, key);
-    const row = gone ? { ...said, identity: 0 } : said;
+    const listed = inputs.snapshot.get(tables.remoteEndpoints, key);
+    const gone = listed !== undefined && this.#gone(listed, key);
+    const row = gone ? { ...listed, identity: 0 } : listed;
     // Names count from the moment they are told, whoever the pod turns out to be: a number may be denied to unknown peers too.
     portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? []);
     const before = this.#believed.get(key);
     if (row === undefined) {
       // No slice speaks of the pod any more, and it is gone itself.
       const detached = this.#detached.get(key);
-      if (detached !== undefined && inputs.said.get(tables.localPods, key)?.uid !== detached.podUid)
+      if (detached !== undefined && inputs.snapshot.get(tables.localPods, key)?.uid !== detached.podUid)
         this.#detached.delete(key);
       this.#believed.delete(key);
       ipcache.setRemote(undefined, key);
-      portNames.set(`held ${key}`, 0, []);
+      portNames.set(`kept ${key}`, 0, []);
       return;
     }
     const settled = identities.settled(row.identity);
@@ -137,15 +137,15 @@ export class RemoteEndpoints {
     const labelsKey = settled ? identities.get(identity)?.labelsKey : kept?.labelsKey;
     this.#believed.set({ key, row, identity, labelsKey });
     ipcache.setRemote(identity === row.identity ? row : { ...row, identity }, key);
-    portNames.set(`held ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
+    portNames.set(`kept ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
   }
 
   /** Whether the slices speak of a pod of this node that is not here any more. */
   #gone(row: RemoteEndpointRow, key: string): boolean {
     const { inputs, tables, nodeName } = this.#options;
-    const { said } = inputs;
-    const self = said.get(tables.nodes, nodeName);
-    const pod = said.get(tables.localPods, key);
+    const { snapshot } = inputs;
+    const self = snapshot.get(tables.nodes, nodeName);
+    const pod = snapshot.get(tables.localPods, key);
     const detached = this.#detached.get(key);
     if (detached !== undefined && pod?.uid !== detached.podUid) this.#detached.delete(key);
     if (self === undefined) return false;
@@ -157,7 +157,7 @@ export class RemoteEndpoints {
     const here = self.addresses.includes(row.node);
     return row.addresses.some((address) => {
       if (!here && !own(address)) return false;
-      for (const { pod: of } of said.list(tables.endpoints, 'ipv4', address))
+      for (const { pod: of } of snapshot.list(tables.endpoints, 'ipv4', address))
         if (of !== undefined && tableKey.pod(of.namespace, of.name) === key) return false;
       if (pod?.addresses.includes(address) !== true || pod.uid === detached?.podUid) return true;
       return row.podUid !== undefined && row.podUid !== (pod.mirrorUid ?? pod.uid);
@@ -165,15 +165,15 @@ export class RemoteEndpoints {
   }
 
   /** Whether the pod may be judged as before while what it is now cannot be judged. */
-  #mayKeep(row: RemoteEndpointRow, { row: said, identity, labelsKey }: Believed): boolean {
+  #mayKeep(row: RemoteEndpointRow, { row: former, identity, labelsKey }: Believed): boolean {
     const { identities } = this.#options;
     return (
       row.podUid !== undefined &&
-      said.podUid === row.podUid &&
+      former.podUid === row.podUid &&
       identity !== row.identity &&
       identities.settled(identity) &&
       identities.get(identity)?.labelsKey === labelsKey &&
-      row.addresses.every((address) => said.addresses.includes(address))
+      row.addresses.every((address) => former.addresses.includes(address))
     );
   }
 }

@@ -17,7 +17,7 @@ export interface UnconnectedPod {
 
 export interface UnconnectedPodsOptions {
   readonly tables: Pick<Tables, 'localPods' | 'endpoints' | 'remoteEndpoints'>;
-  readonly inputs: Pick<Inputs, 'said'>;
+  readonly inputs: Pick<Inputs, 'snapshot'>;
   readonly identities: Pick<Identities, 'get'>;
 }
 
@@ -34,13 +34,14 @@ export class UnconnectedPods {
 
   *values(): Generator<UnconnectedPod> {
     const { tables, inputs, identities } = this.#options;
-    for (const pod of inputs.said.all(tables.localPods)) {
+    for (const pod of inputs.snapshot.all(tables.localPods)) {
       if (pod.addresses.length === 0) continue;
       const endpoint = this.#endpoint(pod);
       if (endpoint !== undefined && endpoint.gone === undefined) continue;
-      const said = inputs.said.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
-      if (said === undefined || (said.podUid !== undefined && said.podUid !== (pod.mirrorUid ?? pod.uid))) continue;
-      const row = identities.get(said.identity);
+      const listed = inputs.snapshot.get(tables.remoteEndpoints, tableKey.pod(pod.namespace, pod.name));
+      if (listed === undefined || (listed.podUid !== undefined && listed.podUid !== (pod.mirrorUid ?? pod.uid)))
+        continue;
+      const row = identities.get(listed.identity);
       if (row !== undefined) yield { pod, endpoint, identity: row.id, labels: row.labels };
     }
   }
@@ -48,11 +49,11 @@ export class UnconnectedPods {
   /** The pod's endpoint; one whose interface is gone only where there is no other. */
   #endpoint({ namespace, name, uid, addresses }: LocalPodRow): EndpointRow | undefined {
     const { tables, inputs } = this.#options;
-    const own = [...inputs.said.list(tables.endpoints, 'pod', tableKey.pod(namespace, name))].filter(
+    const own = [...inputs.snapshot.list(tables.endpoints, 'pod', tableKey.pod(namespace, name))].filter(
       ({ pod }) => pod?.uid === undefined || pod.uid === uid,
     );
     // One that was found in the kernel may not know its pod yet.
-    const found = addresses.flatMap((address) => [...inputs.said.list(tables.endpoints, 'ipv4', address)]);
+    const found = addresses.flatMap((address) => [...inputs.snapshot.list(tables.endpoints, 'ipv4', address)]);
     return [...own, ...found].find(({ gone }) => gone === undefined) ?? own[0];
   }
 }

@@ -131,10 +131,10 @@ function deriveCiliumEndpoints(
       const local = read.get(localPods, key);
       // Without its pod's uid the object would have no owner, and would outlive it.
       const uidOf = (row: EndpointRow): string => local?.mirrorUid ?? row.pod?.uid ?? local?.uid ?? '';
-      const told = [...read.list(endpoints, 'pod', key)].flatMap((row) =>
+      const rows = [...read.list(endpoints, 'pod', key)].flatMap((row) =>
         uidOf(row) === '' ? [] : (enforcementOf(endpointStatus(read, tables, row), read.has(written, key)) ?? []),
       );
-      const newest = told.at(-1);
+      const newest = rows.at(-1);
       if (newest?.row.id !== id) return [];
       const node = { name: nodeName, address: read.get(nodes, nodeName)?.addresses[0] ?? '' };
       return [ciliumEndpoint(pod, uidOf(newest.row), newest, node, local?.namedPorts ?? [])];

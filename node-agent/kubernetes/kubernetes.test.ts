@@ -658,15 +658,15 @@ describe('PodEventWriter', () => {
     await client.written(1);
     now += 59_000;
     told.warnNode('n1', 'EnforcementRemoved', 'too soon');
-    told.tellHeld();
+    told.tellDelayed();
     told.warnNode('n1', 'EnforcementRemoved', 'too soon, too');
     now += 1_000;
-    told.tellHeld();
+    told.tellDelayed();
     await client.written(2);
     told.warnNode('n1', 'EnforcementRemoved', 'overtaken');
     now += 60_000;
     told.warnNode('n1', 'EnforcementRemoved', 'second');
-    told.tellHeld();
+    told.tellDelayed();
     // Pods' Events are tidied away after a while, the node's are not.
     now += 900_000;
     told.warn(pod, 'AddressConflict', 'of a pod');

@@ -36,13 +36,13 @@ export const WORST_FIRST = [
 /** What is wrong now. */
 export type NodeProblems = () => readonly NodeProblem[];
 
-/** What is to be said. Key: `node`, the only one. */
+/** What is to be wanted. Key: `node`, the only one. */
 interface Wanted {
   readonly node: string;
   readonly reason: string;
   readonly message: string;
   /** Of the saying: another has it said again. 0 where there is nothing to say. */
-  readonly turn: number;
+  readonly repeat: number;
 }
 
 /**
@@ -91,7 +91,7 @@ export class NodeConditionWriter {
     this.#table = db.table<Wanted>({
       name: 'nodeCondition',
       key: ({ node }) => node,
-      equals: (a, b) => a.reason === b.reason && a.message === b.message && a.turn === b.turn,
+      equals: (a, b) => a.reason === b.reason && a.message === b.message && a.repeat === b.repeat,
     });
     this.#reconciler = apiReconciler<Wanted>({
       name: 'node-condition',
@@ -135,8 +135,8 @@ export class NodeConditionWriter {
     if (worst !== undefined && !lasts) return;
     const message = clipped(problems.map((problem) => problem.message).join('; '), LONGEST_MESSAGE);
     const reason = worst?.reason ?? '';
-    const turn = worst !== undefined || this.#mayNot ? Math.floor(performance.now() / this.#againMs) : 0;
-    this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { node: this.#nodeName, reason, message, turn }));
+    const repeat = worst !== undefined || this.#mayNot ? Math.floor(performance.now() / this.#againMs) : 0;
+    this.#db.write([this.#table], (txn) => txn.upsert(this.#table, { node: this.#nodeName, reason, message, repeat }));
   }
 
   async #update({ reason, message }: Wanted): Promise<void> {
@@ -145,13 +145,13 @@ export class NodeConditionWriter {
       const status = reason === '' ? 'False' : 'True';
       this.#mayNot = false;
       if (current === undefined && status === 'False') return;
-      const said =
+      const wanted =
         status === 'True' ? { reason, message } : { reason: 'NoProblem', message: 'nothing is wrong any more' };
-      if (current?.status === status && current.reason === said.reason && current.message === said.message) return;
+      if (current?.status === status && current.reason === wanted.reason && current.message === wanted.message) return;
       const now = new Date(Math.floor(Date.now() / 1000) * 1000).toISOString().replace('.000Z', 'Z');
       const since = current?.status === status ? current.lastTransitionTime : undefined;
       const lastTransitionTime = since ?? now;
-      await this.#apply([{ type: CONDITION, status, ...said, lastHeartbeatTime: now, lastTransitionTime }]);
+      await this.#apply([{ type: CONDITION, status, ...wanted, lastHeartbeatTime: now, lastTransitionTime }]);
     } catch (error) {
       // A Node that is not there has no conditions.
       if (error instanceof ApiError && error.notFound) return;

@@ -33,7 +33,7 @@ interface Report extends Omit<NodePolicyStatus['status'], 'revision'>, Pick<Real
 type PolicyFailure = Realised['failures'][number];
 
 /** What the API server has acknowledged. Key: `node`. */
-interface Said {
+interface Written {
   readonly node: string;
   /** The uid of the Node that owns the report, and when it was read. */
   readonly owner: string;
@@ -57,7 +57,7 @@ export class NodePolicyStatusWriter {
   readonly #nodeName: string;
   readonly #refreshMs: number;
   readonly #reports: Table<Report>;
-  readonly #said: Table<Said>;
+  readonly #written: Table<Written>;
   readonly #reconciler: Reconciler<Report>;
   readonly #stop = new AbortController();
   /** Ends the reports, but not the last word. */
@@ -83,7 +83,7 @@ export class NodePolicyStatusWriter {
     this.#nodeName = nodeName;
     this.#refreshMs = refreshMs;
     this.#reports = db.table<Report>({ name: 'nodePolicyStatus', key: (row) => row.node, equals: isDeepStrictEqual });
-    this.#said = db.table<Said>({ name: 'writtenNodePolicyStatus', key: (row) => row.node });
+    this.#written = db.table<Written>({ name: 'writtenNodePolicyStatus', key: (row) => row.node });
     this.#reconciler = apiReconciler({
       name: 'node-policy-status',
       what: 'nodepolicystatus',
@@ -128,7 +128,11 @@ export class NodePolicyStatusWriter {
     const nothing = { counts: { endpoints: 0, policies: 0 }, failures: [], failureCount: 0 };
     this.#report({ node: this.#nodeName, ...nothing, removed: value });
     this.#reconciler.start();
-    await this.#db.waitFor(query.get(this.#said, this.#nodeName), ([said]) => said?.report.removed === value, signal);
+    await this.#db.waitFor(
+      query.get(this.#written, this.#nodeName),
+      ([written]) => written?.report.removed === value,
+      signal,
+    );
     await this.#reconciler.stop();
   }
 
@@ -175,7 +179,7 @@ export class NodePolicyStatusWriter {
       node: this.#nodeName,
       ...(policyVersion === undefined ? {} : { policyVersion, ownVersion }),
       counts,
-      failures: failures.toSorted(byPolicy).slice(0, MOST_REPORTED_FAILURES).map(told),
+      failures: failures.toSorted(byPolicy).slice(0, MOST_REPORTED_FAILURES).map(shortened),
       failureCount: failures.length,
     };
   }
@@ -213,21 +217,21 @@ export class NodePolicyStatusWriter {
       status: { ...status, revision },
     };
     await this.#client.apply(resources.NodePolicyStatus, object, { fieldManager: FIELD_MANAGER, force: true });
-    this.#db.write([this.#said], (txn) => txn.upsert(this.#said, { node, ...owner, report }));
+    this.#db.write([this.#written], (txn) => txn.upsert(this.#written, { node, ...owner, report }));
   }
 
   /** Read anew for each refresh, but not for each change. */
-  async #owner(): Promise<Pick<Said, 'owner' | 'ownerReadAt'>> {
+  async #owner(): Promise<Pick<Written, 'owner' | 'ownerReadAt'>> {
     const now = performance.now();
     using snapshot = this.#db.read();
-    const said = snapshot.get(this.#said, this.#nodeName);
-    if (said !== undefined && now - said.ownerReadAt < this.#refreshMs / 2) return said;
+    const written = snapshot.get(this.#written, this.#nodeName);
+    if (written !== undefined && now - written.ownerReadAt < this.#refreshMs / 2) return written;
     const { metadata } = await this.#client.get(resources.KubeNode, this.#nodeName, undefined, this.#stop.signal);
     return { owner: metadata.uid ?? '', ownerReadAt: now };
   }
 }
 
-function told(failure: PolicyFailure): PolicyFailure {
+function shortened(failure: PolicyFailure): PolicyFailure {
   return { ...failure, message: clipped(failure.message, LONGEST_MESSAGE) };
 }
 

@@ -185,7 +185,7 @@ export class Kubernetes {
 
   /** What nothing that is enforced depends on: nobody waits for it, and its failures are no failures of the connection. */
   #optional<T extends KubeObject>(resource: Resource<T>, sink: ReflectorSink<T>, refused: string): Reflector {
-    let told = false;
+    let logged = false;
     return createReflector<T>({
       client: this.#client,
       resource,
@@ -194,9 +194,9 @@ export class Kubernetes {
       onError: (error, { retryInMs }) => {
         const fields = { resource: resource.plural, error: messageOf(error), retryInMs };
         const mayNot = error instanceof ApiError && error.forbidden;
-        if (mayNot && !told) this.#log.warn(fields, refused);
+        if (mayNot && !logged) this.#log.warn(fields, refused);
         else this.#log.debug(fields, 'list or watch failed');
-        told ||= mayNot;
+        logged ||= mayNot;
       },
     });
   }

@@ -17,7 +17,7 @@ export interface TableSinkOptions<T extends KubeObject, P, R> {
 }
 
 /** What an object said when it was read last. */
-interface Said<P> {
+interface ObjectParts<P> {
   readonly object: string;
   /** Its uid and version; undefined: it did not say them. */
   readonly version: string | undefined;
@@ -34,7 +34,7 @@ interface Said<P> {
  */
 export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   readonly #options: TableSinkOptions<T, P, R>;
-  readonly #said: Table<Said<P>>;
+  readonly #parts: Table<ObjectParts<P>>;
   #initDone: InitDone | undefined;
   /** The newest that the API server is known to have had. */
   #version: string | undefined;
@@ -42,10 +42,10 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   constructor(options: TableSinkOptions<T, P, R>) {
     const { db, table } = options;
     this.#options = options;
-    this.#said = db.table<Said<P>>({
+    this.#parts = db.table<ObjectParts<P>>({
       name: `${table.name}Parts`,
-      key: (said) => said.object,
-      indexes: [{ name: 'row', keys: (said) => said.parts.keys() }],
+      key: (row) => row.object,
+      indexes: [{ name: 'row', keys: (row) => row.parts.keys() }],
     });
     this.#initDone = db.initialiser(table, 'kubernetes');
   }
@@ -56,7 +56,7 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
     const grown = version !== undefined && this.#version !== undefined && reachesVersion(version, this.#version);
     this.#write((txn, touched) => {
       for (const item of items) if (!grown || !this.#knows(txn, item)) this.#take(txn, item, touched);
-      for (const { object } of txn.all(this.#said)) if (!seen.has(object)) this.#drop(txn, object, touched);
+      for (const { object } of txn.all(this.#parts)) if (!seen.has(object)) this.#drop(txn, object, touched);
       this.#initDone?.(txn);
     });
     this.#initDone = undefined;
@@ -75,15 +75,15 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
 
   #knows(txn: WriteTxn, item: T): boolean {
     const version = versionOf(item);
-    return version !== undefined && txn.get(this.#said, objectKey(item))?.version === version;
+    return version !== undefined && txn.get(this.#parts, objectKey(item))?.version === version;
   }
 
   #take(txn: WriteTxn, item: T, touched: Set<Key>): void {
     const object = objectKey(item);
     try {
       const parts = this.#options.parts(item);
-      const said = { object, version: versionOf(item), at: txn.revision(this.#said), parts };
-      const before = txn.upsert(this.#said, said);
+      const read = { object, version: versionOf(item), at: txn.revision(this.#parts), parts };
+      const before = txn.upsert(this.#parts, read);
       touch(touched, before);
       for (const key of parts.keys()) touched.add(key);
     } catch (error) {
@@ -93,13 +93,13 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   }
 
   #drop(txn: WriteTxn, object: string, touched: Set<Key>): void {
-    touch(touched, txn.delete(this.#said, object));
+    touch(touched, txn.delete(this.#parts, object));
   }
 
   /** `change` notes the rows that what it changed was said of; they are made anew. */
   #write(change: (txn: WriteTxn, touched: Set<Key>) => void): void {
     const { db, table, merge, owns } = this.#options;
-    db.write([table, this.#said], (txn) => {
+    db.write([table, this.#parts], (txn) => {
       const touched = new Set<Key>();
       change(txn, touched);
       for (const key of touched) {
@@ -115,7 +115,7 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   }
 
   #partsOf(txn: WriteTxn, key: Key): readonly P[] {
-    const speakers = [...txn.list(this.#said, 'row', key)].sort((a, b) => a.at - b.at);
+    const speakers = [...txn.list(this.#parts, 'row', key)].sort((a, b) => a.at - b.at);
     return speakers.flatMap(({ parts }) => {
       const part = parts.get(key);
       return part === undefined ? [] : [part];
@@ -123,8 +123,8 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
   }
 }
 
-function touch(touched: Set<Key>, said: Said<unknown> | undefined): void {
-  for (const key of said?.parts.keys() ?? []) touched.add(key);
+function touch(touched: Set<Key>, row: ObjectParts<unknown> | undefined): void {
+  for (const key of row?.parts.keys() ?? []) touched.add(key);
 }
 
 function versionOf({ metadata: { uid, resourceVersion } }: KubeObject): string | undefined {

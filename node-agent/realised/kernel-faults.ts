@@ -31,7 +31,7 @@ function* refused(model: Model, { writer, endpoints }: Acknowledgements): Genera
     if (error === undefined || error instanceof InterfaceGoneError) continue;
     const fault = { reason: 'KernelRefused', message: `endpoint ${id}: ${error.message}` };
     yield { ...fault, of: policies };
-    yield { ...fault, of: leftOver(policies, endpoints.held(id)?.policies ?? NONE) };
+    yield { ...fault, of: leftOver(policies, endpoints.acknowledged(id)?.policies ?? NONE) };
   }
 }
 
@@ -87,8 +87,8 @@ function* removed(model: Model, { audit }: RealisedSources): Generator<Fault> {
   const faults = audit.faults();
   if (faults.length === 0) return;
   for (const { id, policies } of model.states()) {
-    const told = faults.values().map((fault) => faultAt(id, fault));
-    const message = told.find((each) => each !== undefined);
+    const texts = faults.values().map((fault) => faultAt(id, fault));
+    const message = texts.find((each) => each !== undefined);
     if (message !== undefined) yield { of: policies, reason: 'EnforcementRemoved', message };
   }
 }
@@ -98,7 +98,7 @@ function* broken(model: Model, { sync, endpoints }: Acknowledgements): Generator
   if (sync.broken === undefined) return;
   const text = sync.broken instanceof Error ? sync.broken.message : 'for an unknown reason';
   for (const id of model.endpoints()) {
-    const but = endpoints.held(id)?.policies ?? NONE;
+    const but = endpoints.acknowledged(id)?.policies ?? NONE;
     yield { of: model.policiesOf(id), but, reason: 'RoundFailed', message: `endpoint ${id}: ${text}` };
   }
 }

@@ -14,7 +14,7 @@ export function laggingEndpoints(model: Model, { sync, writer, endpoints }: Ackn
     return lagging;
   for (const state of model.states()) {
     const { id, slot, ipv4 } = state;
-    if (endpoints.held(id) !== state || slots.has(slot) || addresses.has(`${ipv4}/32`)) lagging.add(id);
+    if (endpoints.acknowledged(id) !== state || slots.has(slot) || addresses.has(`${ipv4}/32`)) lagging.add(id);
   }
   return lagging;
 }
@@ -29,5 +29,5 @@ export function putLagging(
   for (const { id } of txn.all(table)) if (!lagging.has(id)) txn.delete(table, tableKey.endpoint(id));
   for (const id of lagging)
     if (!txn.has(table, tableKey.endpoint(id)))
-      txn.insert(table, { id, revision: endpoints.held(id) === undefined ? 0 : before });
+      txn.insert(table, { id, revision: endpoints.acknowledged(id) === undefined ? 0 : before });
 }

@@ -46,25 +46,25 @@ export function failuresOf(faults: Iterable<Fault>): PolicyFailure[] {
 
 type Lacking = WeakMap<Generations, WeakMap<Generations, Generations>>;
 
-/** By what is wanted and what is held, neither of which changes: both are the same objects from round to round. */
+/** By wanted and acknowledged generations: both objects are immutable and stay the same from round to round. */
 const LACKING: Lacking = new WeakMap();
 
-/** Policies of which the one has another generation than the other: the wanted one, or, where none is wanted, the held one. */
-export function lacking(wanted: Generations, held: Generations): Generations {
-  if (wanted === held) return NONE;
+/** Policies whose wanted and acknowledged generations differ, each with its wanted generation, or else the acknowledged one. */
+export function lacking(wanted: Generations, acknowledged: Generations): Generations {
+  if (wanted === acknowledged) return NONE;
   const known = LACKING.get(wanted) ?? new WeakMap<Generations, Generations>();
   LACKING.set(wanted, known);
-  const before = known.get(held);
+  const before = known.get(acknowledged);
   if (before !== undefined) return before;
-  const lacks = { ...leftOver(wanted, held) };
-  for (const [uid, generation] of Object.entries(wanted)) if (held[uid] !== generation) lacks[uid] = generation;
-  known.set(held, lacks);
+  const lacks = { ...leftOver(wanted, acknowledged) };
+  for (const [uid, generation] of Object.entries(wanted)) if (acknowledged[uid] !== generation) lacks[uid] = generation;
+  known.set(acknowledged, lacks);
   return lacks;
 }
 
-/** Policies that are held and not wanted any more. */
-export function leftOver(wanted: Generations, held: Generations): Record<string, number> {
-  return Object.fromEntries(Object.entries(held).filter(([uid]) => wanted[uid] === undefined));
+/** Acknowledged policies that are no longer wanted. */
+export function leftOver(wanted: Generations, acknowledged: Generations): Record<string, number> {
+  return Object.fromEntries(Object.entries(acknowledged).filter(([uid]) => wanted[uid] === undefined));
 }
 
 export function failureKey({ uid, generation, reason, message }: PolicyFailure): Key {

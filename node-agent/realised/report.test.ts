@@ -44,12 +44,12 @@ describe('endpoints of one identity', () => {
     }
     await world.plan();
     const [first] = world.model.states();
-    const held = new Map([...world.model.states()].map((state) => [state.id, state]));
-    const second = held.get(2);
-    if (second !== undefined) held.set(2, { ...second, policies: { ...second.policies, p: 2 } });
-    held.delete(3);
+    const acknowledged = new Map([...world.model.states()].map((state) => [state.id, state]));
+    const second = acknowledged.get(2);
+    if (second !== undefined) acknowledged.set(2, { ...second, policies: { ...second.policies, p: 2 } });
+    acknowledged.delete(3);
     const says = (more: Partial<RealisedSources>): unknown => {
-      const sources = { ...SOURCES, endpoints: { held: (id: number) => held.get(id) }, ...more };
+      const sources = { ...SOURCES, endpoints: { acknowledged: (id: number) => acknowledged.get(id) }, ...more };
       report.take(sources);
       const policies = report.policies(sources);
       const { failures } = report.read();
@@ -183,13 +183,13 @@ it('a policy that is gone holds the version back while an endpoint still has it,
     report.take({
       ...SOURCES,
       sync: { reached: revision, broken: undefined },
-      endpoints: { held: () => had },
+      endpoints: { acknowledged: () => had },
       ...more,
     });
     const { policyVersion, failures } = report.read();
     return [policyVersion, failures.map(({ uid, generation, reason }) => `${uid} ${generation} ${reason}`)];
   };
-  const has = { held: () => world.states.get(1) };
+  const has = { acknowledged: () => world.states.get(1) };
   expect(said('1000', { endpoints: has })).toEqual(['1000', []]);
   expect(said('1001', {})).toEqual(['1000', []]);
   const failing = () => [{ row: { id: 1 }, error: new Error('E2BIG') }];

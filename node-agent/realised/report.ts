@@ -15,7 +15,7 @@ const NO_COUNTS: Realised['counts'] = { endpoints: 0, policies: 0 };
 /** An endpoint's policies: those that select it, and those that its kernel has. */
 interface Judged {
   readonly wanted: Generations;
-  readonly held: Generations;
+  readonly acknowledged: Generations;
 }
 
 /** How far the policies are. Key: `what`. */
@@ -74,16 +74,16 @@ export class RealisedReport {
   /** As `Core.policiesInKernel`. */
   policies(sources: Acknowledgements): ReadonlyMap<string, PolicyInKernel> {
     const counts = new Map<Generations, Map<Generations, number>>();
-    for (const { wanted, held } of this.#judged(sources)) {
+    for (const { wanted, acknowledged } of this.#judged(sources)) {
       const of = counts.get(wanted) ?? new Map<Generations, number>();
-      counts.set(wanted, of.set(held, (of.get(held) ?? 0) + 1));
+      counts.set(wanted, of.set(acknowledged, (of.get(acknowledged) ?? 0) + 1));
     }
     const policies = new Map<string, PolicyInKernel>();
     for (const [wanted, of] of counts)
-      for (const [held, count] of of)
-        for (const uid of Object.keys(wanted === held ? held : { ...wanted, ...held })) {
+      for (const [acknowledged, count] of of)
+        for (const uid of Object.keys(wanted === acknowledged ? acknowledged : { ...wanted, ...acknowledged })) {
           const { generation = Infinity, endpoints = 0 } = policies.get(uid) ?? {};
-          policies.set(uid, { generation: Math.min(generation, held[uid] ?? 0), endpoints: endpoints + count });
+          policies.set(uid, { generation: Math.min(generation, acknowledged[uid] ?? 0), endpoints: endpoints + count });
         }
     return policies;
   }
@@ -140,7 +140,7 @@ export class RealisedReport {
   #holdsBack(judged: readonly Judged[], failures: readonly PolicyFailure[], at: number): boolean {
     for (const missing of this.#options.model.missing()) if (!lasts(missing, at)) return true;
     const failing = new Set(failures.map(({ uid }) => uid));
-    const different = new Set(judged.map(({ wanted, held }) => lacking(wanted, held)));
+    const different = new Set(judged.map(({ wanted, acknowledged }) => lacking(wanted, acknowledged)));
     return different.values().some((of) => Object.keys(of).some((uid) => !failing.has(uid)));
   }
 
@@ -161,7 +161,7 @@ export class RealisedReport {
       if (failing.get(id) instanceof InterfaceGoneError) continue;
       // One that is closed for want of a compiled policy has none.
       const wanted = model.failure(id) === undefined ? policies : model.policiesOf(id);
-      yield { wanted, held: endpoints.held(id)?.policies ?? NONE };
+      yield { wanted, acknowledged: endpoints.acknowledged(id)?.policies ?? NONE };
     }
   }
 }
@@ -173,7 +173,7 @@ function ownOf(
   judged: readonly Judged[],
 ): Pick<Reached, 'ownVersion' | 'enforced'> {
   if (last !== undefined && last.version === version) return { enforced: last.enforced, ownVersion: last.ownVersion };
-  const enforced = new Set(judged.map(({ held }) => held));
+  const enforced = new Set(judged.map(({ acknowledged }) => acknowledged));
   const same = last?.enforced.symmetricDifference(enforced).size === 0;
   return { enforced, ownVersion: same ? last.ownVersion : version };
 }

@@ -4,7 +4,7 @@ import type { Audit, EndpointStore, PlanWriter, SyncLoop } from '../datapath/ind
 export interface Acknowledgements {
   readonly sync: Pick<SyncLoop, 'broken'>;
   readonly writer: Pick<PlanWriter, 'slots' | 'endpoints' | 'ipcache'>;
-  readonly endpoints: Pick<EndpointStore, 'held'>;
+  readonly endpoints: Pick<EndpointStore, 'acknowledged'>;
 }
 
 export interface RealisedSources extends Acknowledgements {

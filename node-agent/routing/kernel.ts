@@ -61,13 +61,13 @@ export class KernelRoutes {
     } catch (error) {
       if (!(error instanceof CommandError)) throw error;
       const failed = new Map<number, string>();
-      let said: string[] = [];
+      let lines: string[] = [];
       for (const line of error.stderr.split('\n')) {
         const at = FAILED_LINE.exec(line.trim())?.[1];
-        if (at === undefined) said.push(line.trim());
+        if (at === undefined) lines.push(line.trim());
         else {
-          failed.set(Number(at) - 1, said.join(' ').trim());
-          said = [];
+          failed.set(Number(at) - 1, lines.join(' ').trim());
+          lines = [];
         }
       }
       // Not a line that failed, but ip itself.

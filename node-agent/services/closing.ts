@@ -4,7 +4,7 @@
  * Guarantees: a socket is closed only where it was connected to a Service (svc_sockets has it), and no EndpointSlice has its backend any more, ready or
  * not, and no frontend in the kernel: who connects anew gets another. What went while no agent ran is not closed.
  */
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import { messageOf } from '@weir/process/errors';
 import { type Derivation, derive, type StateDB, type Table } from '@weir/statedb';
 import { BpfError, type BpfMap, closeSockets, inNetns } from 'libbpf-ts';
@@ -15,7 +15,7 @@ import { backendName } from './realised.ts';
 import type { EndpointSliceRow, Protocol } from './types.ts';
 
 const ENOENT = 2;
-/** Keys of svc_sockets that are read in one turn of the event loop: a few milliseconds. */
+/** Keys of svc_sockets that are read in one iteration of the event loop: a few milliseconds. */
 const A_TURN = 4096;
 const MOST_TARGETS = 524_288;
 
@@ -121,7 +121,7 @@ export class SocketCloser {
         // The pod has ended.
         if (!(error instanceof BpfError && error.errno === ENOENT)) failures.push(messageOf(error));
       }
-      await turn();
+      await nextIteration();
     }
     if (closed > 0) log.info({ closed }, 'closed sockets to backends that are gone');
     const [first] = failures;
@@ -143,7 +143,7 @@ export class SocketCloser {
     for (const key of names.size === 0 ? [] : sockets().keys()) {
       read += 1;
       if (read % A_TURN === 0) {
-        await turn();
+        await nextIteration();
         if (this.#stop.signal.aborted) break;
       }
       // Of most nothing else is read.

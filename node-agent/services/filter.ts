@@ -16,10 +16,10 @@ export function letThrough(filter: BpfMap, address: string): void {
   const [a = 0, b = 0, c = 0, d = 0] = bytes;
   const hash = ((a ^ c) << 8) | (b ^ d);
   const key = number.encode(hash >> 6);
-  const word = filter.lookup(key) ?? new Uint8Array(8);
-  const view = new DataView(word.buffer, word.byteOffset, 8);
+  const entry = filter.lookup(key) ?? new Uint8Array(8);
+  const view = new DataView(entry.buffer, entry.byteOffset, 8);
   const bits = view.getBigUint64(0, true) | (1n << BigInt(hash & 63));
   if (bits === view.getBigUint64(0, true)) return;
   view.setBigUint64(0, bits, true);
-  filter.update(key, word);
+  filter.update(key, entry);
 }

@@ -116,7 +116,7 @@ export class FakeCore implements Core {
     const { id, ifindex, slot } = state;
     this.db.write([endpointStates, kernelEndpoints], (txn) => {
       txn.upsert(endpointStates, state);
-      txn.upsert(kernelEndpoints, { id, ifindex, slot, doubted: false, held: state, written: state });
+      txn.upsert(kernelEndpoints, { id, ifindex, slot, doubted: false, acknowledged: state, written: state });
     });
   }
 

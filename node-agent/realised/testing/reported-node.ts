@@ -10,7 +10,7 @@ export const SOURCES: RealisedSources = {
     endpoints: { failing: () => [] },
     ipcache: { failing: () => [] },
   } as unknown as RealisedSources['writer'],
-  endpoints: { held: () => undefined },
+  endpoints: { acknowledged: () => undefined },
   audit: { faults: () => [] },
 };
 

@@ -30,10 +30,10 @@ export interface AtRefusal {
 }
 
 /** The prefixes of rows whose identities the kernel may let through though they are to be dropped. */
-export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Steps<ReadonlySet<string>> {
+export function* withheldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Steps<ReadonlySet<string>> {
   const pairs = [...pairsOf(at)];
   const known = new Map<number, boolean>();
-  const held = new Set<string>();
+  const withheld = new Set<string>();
   const { around } = at;
   for (const { prefix, identity } of rows) {
     if (isLocalCidr(identity)) continue;
@@ -47,9 +47,9 @@ export function* heldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Step
       );
       known.set(identity, open);
     }
-    if (open) held.add(prefix);
+    if (open) withheld.add(prefix);
   }
-  return held;
+  return withheld;
 }
 
 interface Pair {

@@ -2,7 +2,7 @@ import { expect, it } from '@jest/globals';
 import type { Decision } from '@weir/policy';
 import { both } from '../derive/contract.ts';
 import type { EndpointStateRow, SlotContent } from '../tables.ts';
-import { heldAddresses } from './held-addresses.ts';
+import { withheldAddresses } from './withheld-addresses.ts';
 
 const PEER = 300;
 const ALLOW: Decision = { verdict: 'allow' };
@@ -24,7 +24,7 @@ it.each<[string, Decision, Decision, boolean]>([
   ['denies what is to be redirected', DENY, REDIRECT, false],
 ])('an address waits for a refused slot that %s: %#', (_, there, wanted, held) => {
   const enforced = { ingress: true, egress: true };
-  const steps = heldAddresses([{ prefix: '10.0.0.2/32', identity: PEER, source: 'endpoint' }], {
+  const steps = withheldAddresses([{ prefix: '10.0.0.2/32', identity: PEER, source: 'endpoint' }], {
     refused: new Map([[1, content(wanted)]]),
     states: [{ id: 1, slot: 1, enforced } as EndpointStateRow],
     waiting: new Set(),
