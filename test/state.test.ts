@@ -19,7 +19,7 @@ type Reason =
   | 'memo';
 
 const EXCEPTIONS: Readonly<Record<string, Reason>> = {
-  'node-agent/api/context.ts #held': 'in flight',
+  'node-agent/api/context.ts #inKernel': 'in flight',
   'node-agent/api/context.ts #wanted': 'in flight',
   'node-agent/api/endpoint-model.ts #directions': 'in flight',
   'node-agent/api/socket-guard.ts #later': 'handles',

@@ -63,7 +63,7 @@ class Sides {
   readonly #reader: Reader;
   readonly #realised: ReturnType<Core['realised']>;
   readonly #wanted = new Map<SlotRow, SlotSummary>();
-  readonly #held = new Map<number, SlotSummary | undefined>();
+  readonly #inKernel = new Map<number, SlotSummary | undefined>();
   #inputs: { readonly text: string } | undefined;
 
   constructor(core: Core, reader: Reader) {
@@ -87,7 +87,7 @@ class Sides {
       wanted: { state: wanted, slot: slot && this.#summaryOf(slot), policyRevision },
       acknowledged: {
         state: acknowledged,
-        slot: acknowledged && this.#heldSummary(acknowledged.slot),
+        slot: acknowledged && this.#inKernelSummary(acknowledged.slot),
         policyRevision: known ? (lagging?.revision ?? this.#realised.settled) : 0,
       },
     });
@@ -99,12 +99,12 @@ class Sides {
     return summary;
   }
 
-  #heldSummary(slot: number): SlotSummary | undefined {
-    if (!this.#held.has(slot)) {
+  #inKernelSummary(slot: number): SlotSummary | undefined {
+    if (!this.#inKernel.has(slot)) {
       const content = this.#core.kernelSlot(slot);
-      this.#held.set(slot, content && new SlotSummary(copyOf(content)));
+      this.#inKernel.set(slot, content && new SlotSummary(copyOf(content)));
     }
-    return this.#held.get(slot);
+    return this.#inKernel.get(slot);
   }
 
   /** What is left as it was found waits for inputs. */

@@ -35,9 +35,9 @@ describe('an address that the kernel does not take', () => {
       refused(report, Object.fromEntries(prefixes.map((prefix) => [prefix, 999])));
     expect(failing('198.51.100.1/32')).toEqual([]);
     expect(failing('198.51.100.1/32', '192.0.2.7/32')).toEqual([
-      'wide 2 KernelRefused: the kernel does not take 192.0.2.7/32 (and 1 more on this node): ENOSPC',
+      'wide 2 KernelRefused: the kernel refuses 192.0.2.7/32 (and 1 more on this node): ENOSPC',
     ]);
-    expect(failing('10.0.0.2/32')).toEqual(['other 1 KernelRefused: the kernel does not take 10.0.0.2/32: ENOSPC']);
+    expect(failing('10.0.0.2/32')).toEqual(['other 1 KernelRefused: the kernel refuses 10.0.0.2/32: ENOSPC']);
     expect(failing()).toEqual([]);
   });
 
@@ -56,7 +56,7 @@ describe('an address that the kernel does not take', () => {
     world.policy('nodes', 1, [{ ...rule('a', undefined, 11), peers: [{ entity: 'remote-node' }] }]);
     world.policy('anybody', 1, [rule('a', undefined, 12)]);
     await world.plan();
-    const says = (prefix: string): string => `KernelRefused: the kernel does not take ${prefix}: ENOSPC`;
+    const says = (prefix: string): string => `KernelRefused: the kernel refuses ${prefix}: ENOSPC`;
     for (const identity of [257, 258, 259])
       expect(refused(report, { '10.0.9.1/32': identity })).toEqual([
         `inside 1 ${says('10.0.9.1/32')}`,
