@@ -1,7 +1,7 @@
 /** Objects as no API server validates them, in every field that is read: each is left out alone, and what comes after it is taken. */
 
 import { expect, it } from '@jest/globals';
-import type { KubeClient, KubeObject, KubePatcher, Resource, WatchEvent } from '@weir/kube';
+import type { KubeClient, KubeObject, Resource, WatchEvent } from '@weir/kube';
 import type { AnyTable } from '@weir/statedb';
 import { eventually } from '../../test/eventually.ts';
 import { nested, pathsIn, withAt } from '../../test/hostile.ts';
@@ -54,7 +54,7 @@ async function readOf(
     metadata: { ...object.metadata, uid: 'uid', resourceVersion: String(at + 2) },
   }));
   const client = new TellingClient(plural, versioned);
-  const own = client as unknown as KubeClient & KubePatcher;
+  const own = client as unknown as KubeClient;
   const daemonSet = { namespace: 'weir', name: 'weir-agent' };
   const mark = new UninstallMark(core.db, daemonSet);
   const kubernetes = new Kubernetes({ core, client: own, nodeName: 'n1', sources: () => [mark.source], log: quiet });

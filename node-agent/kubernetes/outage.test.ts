@@ -50,9 +50,6 @@ class ObservedClient extends FakeClient {
     this.#ask(`apply ${resource.plural}`);
     return this.#written(resource.plural, super.apply(resource, object));
   }
-  override patch<T extends KubeObject>(resource: Resource<T>, name: string, patch: object): Promise<KubeObject> {
-    return this.#written(resource.plural, super.patch(resource, name, patch));
-  }
 
   #ask(what: string): void {
     this.asked.ask(what, this.failure === undefined);

@@ -3,7 +3,6 @@ import {
   createReflector,
   type KubeClient,
   type KubeObject,
-  type KubePatcher,
   type ListOptions,
   type Reflector,
   type ReflectorSink,
@@ -42,7 +41,7 @@ import {
 
 export interface KubernetesOptions {
   readonly core: Core;
-  readonly client: KubeClient & KubePatcher;
+  readonly client: KubeClient;
   readonly nodeName: string;
   /** What other parts list and watch, asked once at `start`. */
   readonly sources?: () => readonly Source[];

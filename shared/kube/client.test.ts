@@ -80,21 +80,6 @@ describe('requests', () => {
     expect(requests[1]?.query.get('force')).toBeNull();
   });
 
-  it('patch is a merge patch of the object, its status or its scale', async () => {
-    const { client, requests } = await start((_, response) => send(response, 200, namespace('a')));
-    const patch = { metadata: { annotations: { x: null } } };
-    await client.patch(resources.DaemonSet, 'd', patch, { namespace: 'ns' });
-    await client.patch(resources.Deployment, 'd', { spec: { replicas: 0 } }, { namespace: 'ns', subresource: 'scale' });
-    await client.patch(resources.ResolvedPolicy, 'r', { status: null }, { subresource: 'status' });
-    expect(requests.map(({ method, path }) => `${method} ${path}`)).toEqual([
-      'PATCH /apis/apps/v1/namespaces/ns/daemonsets/d',
-      'PATCH /apis/apps/v1/namespaces/ns/deployments/d/scale',
-      'PATCH /apis/weir.dev/v1alpha1/resolvedpolicies/r/status',
-    ]);
-    expect(requests[0]?.headers['content-type']).toBe('application/merge-patch+json');
-    expect(requests[0]?.body).toEqual(patch);
-  });
-
   it('delete sends its preconditions', async () => {
     const { client, requests } = await start((_, response) => send(response, 200, { kind: 'Status' }));
     await client.delete(resources.Namespace, 'a', undefined, { uid: 'u1' });

@@ -9,7 +9,6 @@ import { apiErrorOf, NodeTransport, type Transport, type TransportRequest } from
 import type {
   FencingClient,
   KubeClient,
-  KubePatcher,
   KubeReviewer,
   ListOptions,
   ListPage,
@@ -35,7 +34,7 @@ const PAGE = 500;
 const WATCH_SECONDS = { min: 300, spread: 300 };
 
 /** Throws KubeConfigError when the configuration cannot be used; makes no request. */
-export function createKubeClient(options: KubeClientOptions): KubeClient & KubePatcher & KubeReviewer & FencingClient {
+export function createKubeClient(options: KubeClientOptions): KubeClient & KubeReviewer & FencingClient {
   const transport = new NodeTransport(accessOf(options.kubeconfig), options.userAgent);
   return new RestClient(transport, options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS);
 }
@@ -47,7 +46,7 @@ const REVIEWS = {
 
 type Typed<T extends KubeObject> = Resource<T>;
 
-class RestClient implements KubeClient, KubePatcher, KubeReviewer, FencingClient {
+class RestClient implements KubeClient, KubeReviewer, FencingClient {
   readonly pulse: Transport['pulse'];
   readonly #transport: Transport;
   readonly #timeoutMs: number;
@@ -178,22 +177,6 @@ class RestClient implements KubeClient, KubePatcher, KubeReviewer, FencingClient
       body: { ...object, apiVersion: apiVersionOf(resource), kind: resource.kind },
     });
     return asObject<T>(answer, path);
-  }
-
-  async patch<T extends KubeObject>(
-    resource: Typed<T>,
-    name: string,
-    patch: Readonly<Record<string, unknown>>,
-    options: { readonly namespace?: string; readonly subresource?: 'status' | 'scale' } = {},
-  ): Promise<KubeObject> {
-    const path = pathOf(resource, { name, ...options });
-    const answer = await this.#write({
-      method: 'PATCH',
-      path,
-      contentType: 'application/merge-patch+json',
-      body: patch,
-    });
-    return asObject<KubeObject>(answer, path);
   }
 
   async delete<T extends KubeObject>(

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createKubeClient } from './client.ts';
-import type { FencingClient, KubeClient, KubePatcher, KubeReviewer } from './types.ts';
+import type { FencingClient, KubeClient, KubeReviewer } from './types.ts';
 
 export interface Seen {
   readonly method: string;
@@ -19,7 +19,7 @@ export interface Seen {
 export type Answer = (seen: Seen, response: ServerResponse) => void;
 
 export interface FakeServer {
-  readonly client: KubeClient & KubePatcher & KubeReviewer & FencingClient;
+  readonly client: KubeClient & KubeReviewer & FencingClient;
   readonly requests: Seen[];
   /** Open connections' count. */
   connections(): Promise<number>;

@@ -84,21 +84,6 @@ export interface FencingClient {
   within(timeoutMs: number): KubeClient & KubeReviewer;
 }
 
-/** Changes of a few members of an object that others write too. */
-export interface KubePatcher {
-  /**
-   * JSON merge patch (RFC 7386): members of `patch` replace those of the object, null removes one, lists are replaced whole.
-   * Gives the object after the change; with a subresource, what that one answers (a Scale for `scale`). With
-   * `metadata.resourceVersion` in the patch it conflicts when the object is not that version.
-   */
-  patch<T extends KubeObject>(
-    resource: Resource<T>,
-    name: string,
-    patch: Readonly<Record<string, unknown>>,
-    options?: { readonly namespace?: string; readonly subresource?: 'status' | 'scale' },
-  ): Promise<KubeObject>;
-}
-
 /** Questions that the API server answers and does not keep. */
 export interface KubeReviewer {
   /** Whose token it is, or what somebody may: the `status` of the answer to an object with this `spec`. */

@@ -3,10 +3,10 @@
  * plain ones of the same name, and whoever reads by a client of `disguised` is given what their author really wrote. Names, uids and versions stay
  * those that an API server gives.
  */
-import type { FencingClient, KubeClient, KubeObject, KubePatcher } from '@weir/kube';
+import type { FencingClient, KubeClient, KubeObject } from '@weir/kube';
 import { grown } from './big.ts';
 
-type Client = KubeClient & KubePatcher & FencingClient;
+type Client = KubeClient & FencingClient;
 
 export class Disguises {
   readonly #bodies = new Map<string, Readonly<Record<string, unknown>>>();

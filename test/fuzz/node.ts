@@ -1,7 +1,7 @@
 /** A node's agent without a kernel: its sources, tables and model, with plans carried out in memory, and its reports. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RESERVED, RESERVED_ID } from '@weir/identity';
-import type { FencingClient, KubeClient, KubePatcher } from '@weir/kube';
+import type { FencingClient, KubeClient } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
 import { canonicalPrefix } from '@weir/net';
 import { type Direction, MOST_ROWS } from '@weir/policy';
@@ -37,7 +37,7 @@ export interface Probes {
 
 export interface NodeOptions {
   readonly name: string;
-  readonly client: KubeClient & KubePatcher & FencingClient;
+  readonly client: KubeClient & FencingClient;
   /** Keys (`cnp/namespace/name`) of policies that this node never says it enforces. */
   readonly withheld: ReadonlySet<string>;
   /** Called after each plan. */

@@ -1,16 +1,7 @@
-import {
-  ApiError,
-  type KubeClient,
-  type KubeNode,
-  type KubeObject,
-  type KubePatcher,
-  type NodePolicyStatus,
-  type Resource,
-  type WatchEvent,
-} from '@weir/kube';
+import { ApiError, type KubeClient, type KubeNode, type KubeObject, type Resource, type WatchEvent } from '@weir/kube';
 
 /** Answers lists from `objects`, watches from nothing; records writes. */
-export class FakeClient implements KubeClient, KubePatcher {
+export class FakeClient implements KubeClient {
   readonly objects = new Map<string, KubeObject[]>();
   readonly writes: {
     readonly verb: string;
@@ -80,37 +71,12 @@ export class FakeClient implements KubeClient, KubePatcher {
     this.applied += 1;
     if (this.failure !== undefined) return Promise.reject(this.failure);
     this.writes.push({ verb: 'apply', plural: resource.plural, object, name: object.metadata.name });
-    const key = `${resource.plural}/${object.metadata.name}`;
-    // What another than the applier has said stays there.
-    const status = { ...this.#patched.get(key), ...(object as KubeObject as NodePolicyStatus).status };
-    const held = this.#patched.has(key) ? { ...object, status } : object;
-    this.held.set(key, held);
+    this.held.set(`${resource.plural}/${object.metadata.name}`, object);
     this.onWrite();
-    return Promise.resolve({ ...held, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
+    return Promise.resolve({ ...object, metadata: { ...object.metadata, uid: `uid-${object.metadata.name}` } });
   }
-  /** By object: what patches have said of its status. */
-  readonly #patched = new Map<string, object>();
   /** What the API server holds of what was applied. */
   readonly held = new Map<string, KubeObject>();
-  /** Merges members of the status alone; takes those away that are null. */
-  patch<T extends KubeObject>(
-    resource: Resource<T>,
-    name: string,
-    patch: { readonly status?: object },
-  ): Promise<KubeObject> {
-    if (this.failure !== undefined) return Promise.reject(this.failure);
-    const key = `${resource.plural}/${name}`;
-    const before = this.held.get(key) as NodePolicyStatus | undefined;
-    if (before === undefined) return Promise.reject(new ApiError('gone', { status: 404, reason: 'NotFound' }));
-    const merged = (status: object | undefined): object =>
-      Object.fromEntries(Object.entries({ ...status, ...patch.status }).filter(([, value]) => value !== null));
-    const object = { ...before, status: merged(before.status) };
-    this.#patched.set(key, merged(this.#patched.get(key)));
-    this.held.set(key, object);
-    this.writes.push({ verb: 'patch', plural: resource.plural, object, name });
-    this.onWrite();
-    return Promise.resolve(object);
-  }
   delete<T extends KubeObject>(
     resource: Resource<T>,
     name: string,
