@@ -84,7 +84,6 @@ export function createTables(db: StateDB): Tables {
         },
         { name: 'ipv4', unique: true, keys: ({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]) },
         { name: 'pod', keys: (row) => (row.pod ? [tableKey.pod(row.pod.namespace, row.pod.name)] : []) },
-        { name: 'container', keys: (row) => (row.containerId === undefined ? [] : [row.containerId]) },
         { name: 'found', keys: ({ found }) => (found === undefined ? [] : ['']) },
         { name: 'stray', keys: strayness },
       ],

@@ -210,11 +210,7 @@ export interface EventRow {
 /** What the API server had when the operator started. */
 export interface Adopted {
   readonly identities: Iterable<IdentityRow>;
-  readonly peerSets: Iterable<{
-    readonly hash: string;
-    readonly selector: LabelSelector;
-    readonly identities: readonly number[];
-  }>;
+  readonly peerSets: Iterable<Pick<PeerSetRow, 'hash' | 'selector'>>;
   readonly resolved: Iterable<ResolvedRow>;
   readonly slices: Iterable<AdoptedSlice>;
   readonly statuses: Iterable<{ readonly key: string; readonly uid: string; readonly status: PolicyStatus }>;

@@ -82,7 +82,6 @@ export class AllDerivers implements Derivers {
       this.states.has(id) ? undefined : this.shapes.kernel(id);
     this.local = new LocalEndpoints({
       ...placing,
-      nodeName: core.nodeName,
       clusterName: core.clusterName,
       numbers,
       policies,

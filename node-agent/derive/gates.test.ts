@@ -1,6 +1,6 @@
 /** An agent that knows who has which address, and not yet by which rules. */
 import { beforeEach, describe, expect, it } from '@jest/globals';
-import type { EndpointStateRow, NodeRow } from '../tables.ts';
+import type { EndpointStateRow, KernelEndpoint, NodeRow } from '../tables.ts';
 import { DELETED_GRACE_MS } from './identities.ts';
 import { rule, World } from './testing/model-world.ts';
 
@@ -13,9 +13,10 @@ const EARLY = { rules: false };
 let world: World;
 
 /** The kernel has endpoint 1 as pod `web` of app a (256), and these addresses beside its own. */
-function found(ipcache: Readonly<Record<string, number>>): void {
+function found(ipcache: Readonly<Record<string, number>>, judged: Partial<KernelEndpoint> = {}): void {
+  const own = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 3, revision: 9, enforced: ENFORCED };
   world.model.adopt({
-    endpoints: [{ id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 3, revision: 9, enforced: ENFORCED }],
+    endpoints: [{ ...own, ...judged }],
     slots: new Map(),
     ipcache: Object.entries({ '0.0.0.0/0': 2, '::/0': 2, '10.0.0.1/32': 256, ...ipcache }),
   });
@@ -111,7 +112,6 @@ describe('an endpoint that was found', () => {
     expect((await world.plan(EARLY)).endpoints).toEqual([]);
     world.pod('web', 'c');
     expect((await world.plan(EARLY)).endpoints).toEqual([]);
-    expect(world.model.asFound(1)).toMatchObject({ identity: 256, slot: 3, enforced: ENFORCED });
   });
 
   it('is closed, with its address, when its pod has other labels, until rules are known', async () => {
@@ -181,7 +181,9 @@ it('a new endpoint has no state before rules are known, and is then judged by al
 });
 
 it('what stays as it was found keeps the revision that the kernel has by then', async () => {
-  found({});
+  found({}, { slot: 0, enforced: { ingress: false, egress: false } });
+  await world.plan(EARLY);
   world.model.renewed([[1, 12]]);
-  expect(world.model.asFound(1)).toMatchObject({ revision: 12, slot: 3 });
+  await world.plan();
+  expect(world.states.get(1)).toMatchObject({ revision: 12, state: 'ready' });
 });

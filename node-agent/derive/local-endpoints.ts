@@ -15,7 +15,6 @@ import { Rows, type RowsView } from './working.ts';
 export interface LocalEndpointsOptions
   extends Pick<EndpointContext, 'clusterName' | 'identities' | 'numbers' | 'policies' | 'found' | 'now'> {
   readonly db: StateDB;
-  readonly nodeName: string;
   readonly tables: Pick<Tables, 'endpoints' | 'localPods' | 'namespaces' | 'remoteEndpoints' | 'identities' | 'nodes'>;
   readonly inputs: Pick<Inputs, 'snapshot'>;
   readonly ipcache: Pick<IpcacheDeriver, 'setLocal'>;

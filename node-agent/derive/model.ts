@@ -18,7 +18,7 @@ import {
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
 import type { AddressSource, PlanStep, Tables } from '../core.ts';
-import type { EndpointStateRow, KernelEndpoint, NodeRow, PolicyRow } from '../tables.ts';
+import type { EndpointStateRow, NodeRow, PolicyRow } from '../tables.ts';
 import { AllDerivers, type DeriverOptions } from './derivers.ts';
 import type { EndpointIdentity, Identities } from './identities.ts';
 import { type Judging, NO_POLICIES } from './in-force.ts';
@@ -300,11 +300,6 @@ export class Model {
   /** The prefix that a local CIDR identity stands for. */
   prefixOf(id: number): string | undefined {
     return this.#options.numbers.prefixOf(id);
-  }
-
-  /** What was found of the endpoint in the kernel, until the first plan is concluded. */
-  asFound(endpoint: number): KernelEndpoint | undefined {
-    return this.#derivers.shapes.kernel(endpoint);
   }
 
   info(endpoint: number): EndpointIdentity | undefined {
