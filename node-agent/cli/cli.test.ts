@@ -276,7 +276,7 @@ describe('weir', () => {
   it('shows the tables of the agent', async () => {
     const { out } = await weir(['table', 'list']);
     expect(out).toMatch(/^NAME +ROWS +REVISION +INDEXES +WAITS FOR +STREAMS \(LAG\)$/m);
-    expect(out).toMatch(/^endpoints +1 +\d+ +ifindex,ipv4,pod,container/m);
+    expect(out).toMatch(/^endpoints +1 +\d+ +ifindex,ipv4,pod,found/m);
     expect(JSON.parse((await weir(['table', 'list', '-o', 'json'])).out)).toContainEqual(
       expect.objectContaining({ name: 'endpoints', rows: 1, pending: [], streams: [], deleteMarkers: 0, watches: 0 }),
     );
