@@ -206,12 +206,12 @@ export class EndpointShapes {
    * endpoints, so that an agent that begins anew comes to the same.
    */
   async #made(users: Wanted): Promise<ReadonlyMap<string, Refresh['made']>> {
-    const { infos, slots, pace, mostRows } = this.#options;
+    const { slots, pace, mostRows } = this.#options;
     const made = new Map<string, Refresh['made']>();
     const rows = new NamespaceRows(mostRows);
     const dirty = slots.dirtyShapes();
-    for (const [key, [first = 0]] of users) {
-      const namespace = infos.get(first)?.row.pod?.namespace ?? '';
+    for (const [key, ids] of users) {
+      const namespace = this.#payer(ids, rows);
       const [most, room] = [rows.limit(namespace), rows.room(namespace)];
       const known = slots.compiledAs(key);
       const hasRoom = known !== undefined && known.room < room && isBeyond(known.compiled);
@@ -225,6 +225,12 @@ export class EndpointShapes {
       if (pace.due()) await pace.breathe();
     }
     return made;
+  }
+
+  /** Whose rows the slot of these endpoints counts among: where several namespaces share it, of the one that has the most left. No tenant closes another. */
+  #payer(ids: readonly number[], rows: NamespaceRows): string {
+    const namespaces = new Set(ids.map((id) => this.#options.infos.get(id)?.row.pod?.namespace ?? ''));
+    return [...namespaces].reduce((payer, other) => (rows.room(other) > rows.room(payer) ? other : payer));
   }
 
   async #refresh(key: string, made: Refresh['made'], users: Wanted, out: Compiling): Promise<void> {

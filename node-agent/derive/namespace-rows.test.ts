@@ -1,9 +1,10 @@
 /** What the slots of a namespace may come to together. */
 import { describe, expect, it } from '@jest/globals';
+import { labelsKey } from '@weir/labels';
 import { type CompiledPolicy, rowsIn } from '@weir/policy';
 import fc from 'fast-check';
 import { NamespaceRows } from './namespace-rows.ts';
-import { basic, rule, type World } from './testing/model-world.ts';
+import { basic, podLabels, rule, type World } from './testing/model-world.ts';
 
 /** A direction may have so many rows, a namespace four times as many. */
 const MOST = 100;
@@ -76,6 +77,30 @@ describe('the rows of a namespace', () => {
     await settle(fresh);
     expect(closed(one)).toEqual(['z egress']);
     expect(one.conclusion()).toEqual(fresh.conclusion());
+  });
+
+  it('closes no pod of another namespace that has the same rules, whose slot it shares', async () => {
+    const one = world();
+    for (const at of [0, 1, 2]) policy(one, at, 1, 12);
+    await settle(one);
+    expect(closed(one)).toEqual(['z egress']);
+    const { db, tables } = one;
+    const pod = { namespace: 'other', name: 'v', uid: 'u-v' };
+    const labels = { ...podLabels('a', 'z'), 'k8s:io.kubernetes.pod.namespace': 'other' };
+    db.write([tables.namespaces, tables.localPods, tables.identities], (txn) => {
+      txn.upsert(tables.namespaces, { name: 'other', labels: {} });
+      const own = { labels: { app: 'a', version: 'z' }, serviceAccount: '', namedPorts: [], addresses: [] };
+      txn.upsert(tables.localPods, { ...pod, ...own });
+      txn.upsert(tables.identities, { id: 293, labels, labelsKey: labelsKey(labels) });
+    });
+    one.endpoint(13, { pod });
+    await settle(one);
+    expect(one.states.get(13)).toMatchObject({ slot: one.states.get(12)?.slot, state: 'ready' });
+    expect([...one.model.excesses(13)]).toEqual([]);
+    // Without it the slot counts for the first namespace again.
+    one.dropEndpoint(13);
+    await settle(one);
+    expect(closed(one)).toEqual(['z egress']);
   });
 });
 
