@@ -42,6 +42,10 @@ export class PlanWriter {
   readonly ipcache: KernelRows['ipcache'];
   readonly endpoints: KernelRows['endpoints'];
   adopted = false;
+  /** Whether addresses of the last plan were kept, as rules that the kernel could not replace name them: the next plan lets them go again. */
+  keeps = false;
+  /** Whether addresses of the last plan were withheld, as the kernel would let through what it is to drop: the next plan has them again. */
+  holds = false;
   readonly #options: PlanWriterOptions;
   readonly #pace: Pace;
   /** When a word was written last, unless packets were waited for since; at start another agent may have. */
@@ -52,8 +56,6 @@ export class PlanWriter {
   #concluded = false;
   /** One was carried out: until then the mark may be of the agent before. */
   #carried = false;
-  #keeps = false;
-  #holds = false;
   /** Something that others edited is being put back. */
   #repairing = false;
   readonly #afterwards: Afterwards;
@@ -99,20 +101,10 @@ export class PlanWriter {
     return this.rows.failing > 0 || this.#afterwards.size > 0;
   }
 
-  /** Whether addresses of the last plan were kept, as rules that the kernel could not replace name them: the next plan lets them go again. */
-  get keeps(): boolean {
-    return this.#keeps;
-  }
-
-  /** Whether addresses of the last plan were withheld, as the kernel would let through what it is to drop: the next plan has them again. */
-  get holds(): boolean {
-    return this.#holds;
-  }
-
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
   async carryOut(plan: Plan, signal: AbortSignal): Promise<void> {
     this.#carrying = true;
-    this.#holds = false;
+    this.holds = false;
     this.#flows.throwFailure();
     if (changesAnything(plan)) this.#options.kernel.mark.begin();
     this.#concluded ||= plan.rules;
@@ -236,7 +228,7 @@ export class PlanWriter {
       }),
     );
     const doubtful = rows.filter(({ prefix }) => withheld.has(prefix));
-    this.#holds ||= doubtful.length > 0;
+    this.holds ||= doubtful.length > 0;
     model.withholdAddresses(withheld);
     return [
       ...ipcache.filter(({ prefix }) => !withheld.has(prefix)),
@@ -277,8 +269,8 @@ export class PlanWriter {
     const { ipcache, slots } = kernel;
     const kept = this.#stillNamed(plan.ipcacheGone);
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
-    this.#keeps = kept.size > 0;
-    if (this.#keeps) model.keepAddresses(kept);
+    this.keeps = kept.size > 0;
+    if (this.keeps) model.keepAddresses(kept);
     if (gone.length > 0) this.#afterwards.add('bump', plan.rules ? plan.afterGone : [EVERY]);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (gone.length > 0) await this.#quiesceMoved();
