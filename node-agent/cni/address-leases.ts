@@ -27,7 +27,7 @@ export interface AddressLeasesOptions {
  * Which addresses endpoints have, which ADDs are about to give, and which rest. They follow the endpoints table, whoever changes that. The
  * last address given is always among them, so that the next one comes after it. What has rested is forgotten.
  *
- * A file that is lost, torn or older only makes addresses rest longer: of what is not known, everything rests from the start of the agent.
+ * A file that is lost or torn only makes addresses rest longer: of what is not known, everything rests from the start of the agent.
  */
 export class AddressLeases {
   readonly #options: AddressLeasesOptions;

@@ -292,7 +292,7 @@ describe('Ipam', () => {
     expect(() => node.add('p')).toThrow(
       expect.objectContaining({
         message: expect.stringMatching(
-          /of its 13, 12 at rest for 22 s more \(the record of lately released addresses is lost or too old\), 1 in use by endpoints of this node$/,
+          /of its 13, 12 at rest for 22 s more \(the record of lately released addresses is lost\), 1 in use by endpoints of this node$/,
         ),
         details: 'kubelet tries again by itself',
       }),

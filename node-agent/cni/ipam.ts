@@ -23,7 +23,7 @@ const PASSING: readonly Reason[] = ['rest', 'unknown', 'slice'];
 const RESTING: readonly (Reason | undefined)[] = ['rest', 'unknown'];
 
 /** Why addresses that nobody has may rest. */
-const RECORD_LOST = 'the record of lately released addresses is lost or too old';
+const RECORD_LOST = 'the record of lately released addresses is lost';
 
 /** The usable addresses of a pod CIDR, as numbers: all but network, gateway (the first) and broadcast. Throws `PodCidrError`. */
 export function podRange(cidr: string): { readonly first: number; readonly last: number } {

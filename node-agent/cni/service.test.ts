@@ -495,7 +495,7 @@ describe('DEL', () => {
       await agent();
       now += REST_MS - 1_000;
       expect(service.resting()).toBe(
-        'the record of lately released addresses is lost or too old: addresses of which nothing is known rest for 1 s more',
+        'the record of lately released addresses is lost: addresses of which nothing is known rest for 1 s more',
       );
       await core.files.saved();
     } finally {
