@@ -1,5 +1,6 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
+import { reachesVersion } from '@weir/kube';
 import type { ServicePeers } from '@weir/policy';
 import { type IndexSpec, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { hashesOf } from './names.ts';
@@ -86,11 +87,12 @@ export function createTables(db: StateDB): Tables {
       equals: isDeepStrictEqual,
     }),
     reports: input<NodeReportRow>('nodeReports', (row) => row.node),
-    // A later version of the same generation differs in what nobody waits for: the first one stays.
+    // A later version of the same generation differs in what nobody waits for: the first one stays, unless the API server's storage was put back.
     resolvedVersions: db.table({
       name: 'resolvedVersions',
       key: (row) => row.name,
-      equals: (a, b) => a.uid === b.uid && a.generation === b.generation,
+      equals: (was, is) =>
+        was.uid === is.uid && was.generation === is.generation && reachesVersion(is.version, was.version),
     }),
     identities: desired('desiredIdentities', (row) => String(row.id)),
     peerSets: desired('desiredPeerSets', (row) => row.name, [{ name: 'hash', keys: ({ row }) => [row.hash] }]),

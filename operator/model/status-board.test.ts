@@ -174,6 +174,26 @@ describe('StatusBoard', () => {
     expect([...looked].filter((each) => !each.startsWith('m0'))).toEqual([`m1 ${first}`, `m2 ${first}`]);
   });
 
+  it('goes by the version of a storage that was put back', () => {
+    const world = new World(['u'], 0);
+    const { model } = world;
+    const name = resolvedName('CiliumNetworkPolicy', 'a', 'u');
+    world.edit('u', 500);
+    model.setReport(world.report(500));
+    model.flush();
+    expect(world.programmed()).toEqual(['u']);
+    const versions = (version: string, reported: number): string[] => {
+      model.setResolvedVersion({ name, uid: 'u', generation: 500, version });
+      model.setReport(world.report(reported));
+      model.flush();
+      return world.programmed();
+    };
+    expect(versions('40', 41)).toEqual(['u']);
+    // A later version of the same generation is nothing to wait for.
+    expect(versions('50', 41)).toEqual(['u']);
+    expect(versions('30', 29)).toEqual([]);
+  });
+
   it('folds, of a report, the policies of which it says another thing', () => {
     const world = new World(['a', 'b', 'c'], 0);
     const { model } = world;
