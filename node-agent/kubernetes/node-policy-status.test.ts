@@ -73,17 +73,22 @@ describe('NodePolicyStatusWriter', () => {
   });
 
   it('is small whatever the number of policies, and lists the first failures by uid', async () => {
-    const failure = (n: number) => ({ uid: `u${n + 1000}`, generation: 1, reason: 'KernelRefused', message: 'E2BIG' });
+    const failure = (n: number, message = 'E2BIG') => ({
+      ...{ uid: `00000000-0000-4000-8000-${n + 1e11}`, generation: 1, reason: 'KernelRefused', message },
+    });
     core.setRealised({ ...own('1000000'), counts: { endpoints: 110, policies: 5_000 } });
     start(0);
     await client.written(1);
     expect(JSON.stringify(client.writes[0]?.object).length).toBeLessThan(1024);
-    core.setRealised({ ...own('1000001'), failures: Array.from({ length: 70 }, (_, n) => failure(69 - n)) });
+    core.setRealised({ ...own('1000001'), failures: Array.from({ length: 2_020 }, (_, n) => failure(2_019 - n)) });
     await client.written(2);
     expect(held().status).toMatchObject({
-      failureCount: 70,
-      failures: Array.from({ length: 50 }, (_, n) => failure(n)),
+      failureCount: 2_020,
+      failures: Array.from({ length: 2_000 }, (_, n) =>
+        n < 50 ? failure(n) : failure(n, '`weir policy status` on the node has the message'),
+      ),
     });
+    expect(JSON.stringify(client.writes[1]?.object).length).toBeLessThan(320_000);
   });
 
   it('holds back what nobody waits for in a large cluster, and nothing else', async () => {

@@ -1,5 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type KubeClient, MOST_REPORTED_FAILURES, type NodePolicyStatus, resources } from '@weir/kube';
+import {
+  type KubeClient,
+  MOST_REPORTED_FAILURES,
+  MOST_REPORTED_MESSAGES,
+  type NodePolicyStatus,
+  resources,
+} from '@weir/kube';
 import { compareText } from '@weir/labels';
 import { clipped } from '@weir/process/printable';
 import type { Reconciler } from '@weir/reconciler';
@@ -22,6 +28,7 @@ const LATE_MS_A_NODE = 10;
 
 /** Characters of what is said of one failure; the operator tells no more of it. */
 const LONGEST_MESSAGE = 1024;
+const ELSEWHERE = '`weir policy status` on the node has the message';
 
 /** What the node is to say of itself. Key: `node`, the only one. */
 interface Report extends Omit<NodePolicyStatus['status'], 'revision'>, Pick<Realised, 'ownVersion'> {
@@ -231,8 +238,8 @@ export class NodePolicyStatusWriter {
   }
 }
 
-function shortened(failure: PolicyFailure): PolicyFailure {
-  return { ...failure, message: clipped(failure.message, LONGEST_MESSAGE) };
+function shortened(failure: PolicyFailure, at: number): PolicyFailure {
+  return { ...failure, message: at < MOST_REPORTED_MESSAGES ? clipped(failure.message, LONGEST_MESSAGE) : ELSEWHERE };
 }
 
 function byPolicy(a: PolicyFailure, b: PolicyFailure): number {

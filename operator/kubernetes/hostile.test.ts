@@ -187,9 +187,9 @@ it('a failure whose policy, reason or message is missing says nothing', () => {
 });
 
 it.each([
-  [50, undefined, 50, 0],
-  [50, 70, 50, 20],
-  [60, 1, 50, 10],
+  [2000, undefined, 2000, 0],
+  [2000, 2020, 2000, 20],
+  [2010, 1, 2000, 10],
   [3, 'many', 3, 0],
 ])('of %i failures of a report, which says %s, %i count', (listed, failureCount, counted, unlisted) => {
   const failures = Array.from({ length: listed }, (_, n) => ({

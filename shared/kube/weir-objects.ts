@@ -114,8 +114,10 @@ export interface CiliumEndpoint extends KubeObject {
   };
 }
 
-/** Failures that one NodePolicyStatus lists. */
-export const MOST_REPORTED_FAILURES = 50;
+/** Failures that one NodePolicyStatus lists: more than the policies that one namespace may have, so that one tenant's hide no other's. */
+export const MOST_REPORTED_FAILURES = 2_000;
+/** Failures whose message it has; of others it says where that is. */
+export const MOST_REPORTED_MESSAGES = 50;
 
 export interface NodeCounts {
   /** Endpoints of the node. */
