@@ -203,6 +203,21 @@ it.each([
   },
 );
 
+it('a remote pod that is gone before rules are known, and back with them, has the rights that it had', async () => {
+  await (await connected()).stop();
+  const core = createCore(lab.options());
+  cores.push(core);
+  const listed = core.db.initialiser(core.tables.peerSets, 'reflector');
+  tell(core, {});
+  await core.start();
+  await known(core, client, undefined);
+  expect(await client.reaches(server)).toBe(false);
+  tell(core, { client: 'client' });
+  core.db.write([core.tables.peerSets], (txn) => listed(txn));
+  await core.waitPolicyRevision(core.policyRevision());
+  expect(await client.reaches(server)).toBe(true);
+});
+
 it('a pod of this node that was relabelled meanwhile is closed, until its rules are known', async () => {
   await (await connected()).stop();
   const core = await started({ client: 'client', server: 'stranger', incomplete: true });

@@ -94,6 +94,7 @@ export class IpcacheStore {
 
   /** Whether it was there. */
   delete(prefix: string): boolean {
+    this.#db.write([this.#found], (txn) => txn.delete(this.#found, prefix));
     return this.#map.delete(prefix.startsWith(ODD) ? Buffer.from(prefix.slice(ODD.length), 'hex') : keyOf(prefix));
   }
 }

@@ -275,12 +275,11 @@ export class PlanWriter {
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (gone.length > 0) await this.#quiesceMoved();
     await this.#inSteps(gone, (prefixes) => {
-      db.write([tables.ipcache], (txn) => {
-        for (const prefix of prefixes) {
-          // Only the kernel knew it (from before this start).
-          if (txn.delete(tables.ipcache, prefix) === undefined) ipcache.delete(prefix);
-        }
-      });
+      const unknown = db.write([tables.ipcache], (txn) =>
+        prefixes.filter((prefix) => txn.delete(tables.ipcache, prefix) === undefined),
+      );
+      // Only the kernel knew them (from before this start).
+      for (const prefix of unknown) ipcache.delete(prefix);
     });
     if (gone.length > 0) await this.#reconcileAddresses();
     if (await this.#bump()) await this.endpoints.reconcile();
