@@ -10,7 +10,6 @@ function world(of: {
   readonly carryOut?: () => Promise<void>;
   readonly dueAt?: (plans: number) => number | undefined;
   readonly again?: (plans: number) => boolean;
-  readonly waiting?: (plans: number) => boolean;
   readonly prepare?: () => void;
   readonly onPending?: (callback: () => void) => () => void;
   readonly onLost?: (error: Error) => void;
@@ -24,7 +23,7 @@ function world(of: {
     plan: async ({ rules }: { readonly rules: boolean }) => {
       state.plans += 1;
       if (!rules) state.early += 1;
-      return { rules, again: of.again?.(state.plans) ?? false, waiting: of.waiting?.(state.plans) ?? false };
+      return { rules, again: of.again?.(state.plans) ?? false };
     },
     onPending: of.onPending ?? (() => () => undefined),
     failing: false,
@@ -178,15 +177,6 @@ it.each([
   loop.schedule();
   await loop.idle();
   expect(state.plans).toBe(plans);
-  await loop.stop();
-});
-
-it('endpoints that wait for their turn have it at once, though the kernel refuses something', async () => {
-  const { loop, state, writer } = world({ again: () => true, waiting: (count) => count < 4 });
-  Object.assign(writer, { keeps: true, unfinished: true });
-  loop.schedule();
-  await loop.idle();
-  expect(state.plans).toBe(4);
   await loop.stop();
 });
 
