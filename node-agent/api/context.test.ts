@@ -34,9 +34,9 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
         policies: {},
         state: 'ready' as const,
       };
-      const held: EndpointStateRow = { ...common, ...more };
+      const acknowledged: EndpointStateRow = { ...common, ...more };
       txn.insert(tables.endpoints, { ...common, interfaceName: `lxc${id}`, createdAt: '2026-01-01T00:00:00Z' });
-      txn.insert(tables.kernelEndpoints, { id, ifindex: id, slot: SLOT, doubted: false, held });
+      txn.insert(tables.kernelEndpoints, { id, ifindex: id, slot: SLOT, doubted: false, acknowledged });
     }
   });
   const core: Partial<Core> = {
