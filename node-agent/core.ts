@@ -148,7 +148,7 @@ export interface Tables {
   readonly laggingEndpoints: Table<LaggingEndpointRow, never>;
   /** Written by parts of the agent, sent by `kubernetes/`. */
   readonly podEvents: Table<PodEventRow, never>;
-  /** Events of the node that came too soon after the last of their reason, until they are told. */
+  /** Events of the node that came too soon after the last one of their reason, until they are due. */
   readonly delayedNodeEvents: Table<PodEventRow, never>;
 }
 
@@ -157,7 +157,7 @@ export interface Naming {
   labelsOf(identity: number): LabelMap | undefined;
   /** The prefix that a local CIDR identity stands for. */
   prefixOf(identity: number): string | undefined;
-  /** Who an address is said to be: `local 7`, `remote ns/pod`, `node name`, ... */
+  /** Whose an address is: `local 7`, `remote ns/pod`, `node name`, ... */
   ownerOf(prefix: string): string | undefined;
   endpoint(id: number): { readonly identity: number; readonly row: EndpointRow } | undefined;
   /** Rules that the kernel judges the endpoint by, each with its policy. */
@@ -218,7 +218,7 @@ export interface ImportedRule {
 export interface AgentFiles {
   /** Says what the file is to hold from now on. Without it nothing is written. */
   provide(name: 'addresses', content: () => AddressRecord): void;
-  /** A file that is of no use is set aside, and said. Never throws. */
+  /** Sets a file aside that cannot be used, and logs it. Never throws. */
   load(name: 'addresses'): Loaded<AddressRecord>;
   /** What the file is to hold has changed. Resolves to whether it is on disk, or false where the disk does not answer. Never rejects. */
   save(name: 'addresses'): Promise<boolean>;

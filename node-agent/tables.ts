@@ -1,5 +1,5 @@
 /**
- * The agent's tables: what it is told (inputs) and what it concludes (derived). Inputs are written by `kubernetes/`, `api/` and
+ * The agent's tables: inputs, and what it derives from them. Inputs are written by `kubernetes/`, `api/` and
  * `cni/`; derived tables by `derive/` only; the kernel by `datapath/` only.
  */
 import type { PolicyStatus } from '@weir/kube';
@@ -30,7 +30,7 @@ export interface PolicyStatusRow {
   readonly status: PolicyStatusJson;
 }
 
-/** A ResolvedPolicy whose rules cannot be read, so that what they said before stays in force. Key: `uid`. */
+/** A ResolvedPolicy whose rules cannot be read, so that its former rules stay in force. Key: `uid`. */
 export interface UnreadPolicyRow {
   readonly uid: string;
   readonly generation: number;
@@ -50,7 +50,7 @@ export interface PolicyVersionRow {
 export interface PeerSetRow {
   readonly hash: SelectorHash;
   readonly selector: LabelSelector;
-  /** Cluster identities, ascending, as the operator lists them. Labels have the last word (derive/peer-set-views.ts). */
+  /** Cluster identities, ascending, as the operator lists them. Labels decide where they are known (derive/peer-set-views.ts). */
   readonly identities: readonly number[];
   /** `cluster`: from the operator. `local`: of imported rules, which nobody lists. */
   readonly origin: 'cluster' | 'local';
@@ -119,7 +119,7 @@ export interface NamespaceRow {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-/** Addresses of API servers, by their own word (entity kube-apiserver). Key: `address`. */
+/** Addresses of API servers, as they report them (entity kube-apiserver). Key: `address`. */
 export interface ApiserverAddressRow {
   readonly address: string;
 }

@@ -2,7 +2,7 @@ import { Failures } from './failures.ts';
 import { defineProcessPart } from './parts/contract.ts';
 import { totalsPart } from './totals-part.ts';
 
-/** What is said of requests that fail, over all terms. */
+/** Logs requests that fail, over all terms. */
 export const failuresPart = defineProcessPart({
   name: 'failures',
   needs: { totals: totalsPart },

@@ -1,4 +1,4 @@
-/** Requests to the API server that failed, and are tried again: counted, and told once a minute for each kind of requests. */
+/** Counts failed requests to the API server, which are retried, and logs each kind of them once a minute. */
 import { KubeError, Outage } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
 import type { Logger } from 'pino';
@@ -11,7 +11,7 @@ export interface Failure {
   readonly error: unknown;
   readonly message: string;
   readonly fields?: object;
-  /** What is told apart. Default: the message. */
+  /** What tells failures apart. Default: the message. */
   readonly kind?: string;
   /** Nobody need know of it yet: it is logged at debug. */
   readonly early?: true;

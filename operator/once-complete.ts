@@ -1,6 +1,6 @@
 import type { StateDB, Table } from '@weir/statedb';
 
-/** Begins something once a table is complete; `stop` ends the wait. What fails is told by `fail`. */
+/** Begins something once a table is complete; `stop` ends the wait. `fail` reports what fails. */
 export function onceComplete<T>(
   db: StateDB,
   table: Table<T>,

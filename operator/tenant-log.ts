@@ -1,6 +1,6 @@
 /**
  * Lines of the log that whoever may write objects in one namespace, or of one node, causes, as often as they like. Of each kind of lines each has
- * ten a minute; how many more there were is told when the minute is over; all are counted. So one tenant neither fills the log nor hides what is said of others.
+ * ten a minute; the count of the others follows when the minute is over. So one tenant neither fills the log nor hides others' lines.
  */
 import { type KubeObject, MOST_NODE_ADDRESSES } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';

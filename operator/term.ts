@@ -77,7 +77,7 @@ export class Term {
 
   /** Returns at once: who stands by may do so for ever. */
   start(): void {
-    // What did not start was told already.
+    // A failed start was logged already.
     this.#parts?.start().catch(() => undefined);
   }
 

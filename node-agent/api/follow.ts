@@ -25,7 +25,7 @@ interface Reader {
   readonly drained: Observable<unknown>;
 }
 
-/** Events left out so far and not told yet, and the lines to write now. */
+/** Events left out so far and not reported yet, and the lines to write now. */
 interface Step {
   readonly lost: number;
   readonly lines: string;

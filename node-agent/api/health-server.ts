@@ -66,7 +66,7 @@ export class HealthServer {
   }
 
   /**
-   * A port that another process has is said and tried again, for as long as it takes: whoever may listen on the node must not keep the agent from
+   * When another process has the port, logs it and retries for as long as it takes: whoever may listen on the node must not keep the agent from
    * enforcing. Rejects when cannot listen on the address for another reason.
    */
   async start(): Promise<void> {

@@ -115,7 +115,7 @@ interface Progress {
 
 function stateInKernel({ wanted, kernel, moreMayCome }: Progress): PolicyStatusModel['state'] {
   if (kernel === undefined) return moreMayCome || wanted.endpoints > 0 ? 'Pending' : 'NoEndpoints';
-  // Of endpoints that have come since, the kernel has not said it.
+  // The kernel has not acknowledged it for endpoints that have come since.
   return kernel.generation === wanted.generation && wanted.endpoints <= kernel.endpoints ? 'Programmed' : 'Pending';
 }
 

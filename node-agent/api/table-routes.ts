@@ -1,4 +1,4 @@
-/** What the agent was told and has concluded, table by table: all its state, for people who look for why. */
+/** Inputs and derived tables of the agent: all its state, for people who debug. */
 import { Readable } from 'node:stream';
 import { messageOf } from '@weir/process/errors';
 import { printableLines } from '@weir/process/printable';

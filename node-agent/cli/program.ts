@@ -20,7 +20,7 @@ export interface CliOptions {
 
 /**
  * Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments, 124 when `--timeout` is over before what was
- * waited for, 130 and 143 when SIGINT or SIGTERM ended it. `monitor --timeout` ends as it was told: 0.
+ * waited for, 130 and 143 when SIGINT or SIGTERM ended it. `monitor --timeout` that ends in time: 0.
  */
 export async function runCli(options: CliOptions): Promise<number> {
   let exitCode = 0;

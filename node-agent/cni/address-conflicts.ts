@@ -31,7 +31,7 @@ export interface AddressConflictsOptions {
 
 /**
  * Addresses that two have: of an endpoint and another pod by its status, or of an endpoint and a route or interface that leads elsewhere. Each
- * is told once, as a warning in the log and an Event of each pod, and is part of the node's status for as long as it lasts. Nothing
+ * is reported once, as a warning in the log and an Event of each pod, and is part of the node's status for as long as it lasts. Nothing
  * is taken from anybody.
  */
 export class AddressConflicts {

@@ -116,7 +116,7 @@ export class PodCidrError extends CniError {
   }
 }
 
-/** An error as the runtime is told of it: that a command failed is a failure of the network. Undefined: it says nothing to a runtime. */
+/** The error code for the runtime: a failed command is a failure of the network. Undefined: not an error for a runtime. */
 export function cniErrorOf(error: unknown): CniError | undefined {
   if (error instanceof CommandError)
     return new CniError(CNI_CODE.network, error.message, error.input, { cause: error });

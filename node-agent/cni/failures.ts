@@ -4,7 +4,7 @@ import type { Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import { CNI_CODE, type CniCode, type CniError } from './errors.ts';
 
-/** How often a failure that goes on is said to a person, in milliseconds. One that does not come again in this time is forgotten. */
+/** Interval between two warnings about one failure, in milliseconds. A failure that does not recur within it is forgotten. */
 const REPEAT_MS = 600_000;
 
 /** The runtime asks again, and its events tell why: nobody need do anything. */
@@ -97,7 +97,7 @@ export class Failures {
     }
   }
 
-  /** How often it has failed, and whether it is to be said to a person. */
+  /** How often it has failed, and whether to warn now. */
   #count(
     txn: WriteTxn,
     { command, code, error, pod }: { command: string; code: CniCode; error: string; pod?: Pod },

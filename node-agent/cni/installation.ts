@@ -21,7 +21,7 @@ export class CniInstallation {
   #portmap = false;
   #running: Promise<void> = Promise.resolve();
   #problem: string | undefined = 'not installed yet';
-  /** The configuration that was said to come before ours. */
+  /** The configuration that precedes ours, as reported last. */
   #reported: string | undefined;
 
   constructor(options: CniInstallOptions & { readonly log: Logger; readonly checkMs?: number }) {

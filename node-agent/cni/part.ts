@@ -101,7 +101,7 @@ export function callMetrics(registry: Registry): NonNullable<CniServiceOptions['
 
 function podCidr(text: string): string {
   try {
-    // What an address without a length is told to be, a /32, is too small.
+    // An address without a length is a /32, which is too small.
     const prefix = parsePrefix(text, { requireLength: text.includes('/') });
     if (text.includes('/') && prefix.family === 4 && prefix.bits <= 30) return text;
   } catch (error) {

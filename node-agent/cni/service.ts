@@ -41,7 +41,7 @@ export interface CniServiceOptions {
   /** Part of every identity. */
   readonly clusterName: string;
   readonly enforceTimeoutMs?: number;
-  /** Whether the agent is told of pods. Default true. */
+  /** Whether the agent learns of pods from the API server. Default true. */
   readonly kubernetes?: boolean;
   /** No agent of Weir has run on this node since it booted. Default false. */
   readonly firstHere?: boolean;

@@ -17,7 +17,7 @@ export const STATUS_TABLES = [
   'identities',
 ] as const satisfies readonly (keyof Tables)[];
 
-/** In Cilium's words, as far as it has one. `interface-gone` is Weir's. */
+/** Cilium's names where it has one. `interface-gone` is Weir's. */
 export type EndpointWord =
   | EndpointStateRow['state']
   /** As it was found at the agent's start. */

@@ -33,7 +33,7 @@ export interface FoundAtStart {
 }
 
 /**
- * Endpoints that nobody told of, and those whose interface went away without a word. An endpoint whose interface lives is never given up:
+ * Finds endpoints that no file names, and those whose interface has gone. An endpoint whose interface lives is never given up:
  * where no file knows it, its row is made from what the kernel has, and from the pod of its address as soon as that is known.
  */
 export class Strays {
@@ -103,7 +103,7 @@ export class Strays {
   }
 
   /**
-   * The endpoint's interface is gone, or `away`: in another network namespace. Whoever told of the endpoint will say when it is to be
+   * The endpoint's interface is gone, or `away`: in another network namespace. Whoever added the endpoint says when it is to be
    * forgotten.
    */
   gone(id: number, away: boolean): void {

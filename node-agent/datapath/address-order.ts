@@ -6,7 +6,7 @@
  * or after. An address of which one of them would is unknown meanwhile. CIDRs go first, as rules may name them for the first time.
  */
 import { isLocalCidr } from '@weir/identity';
-import type { Steps } from '@weir/policy';
+import type { Pieces } from '@weir/policy';
 import type { Plan } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 
@@ -35,7 +35,7 @@ interface RuleChange {
 export function* addressOrder(
   { ipcache, moved, endpoints }: Pick<Plan, 'ipcache' | 'moved' | 'endpoints'>,
   kernel: InKernel,
-): Steps<Readonly<Record<'first' | 'last', readonly IpcacheRow[]>>> {
+): Pieces<Readonly<Record<'first' | 'last', readonly IpcacheRow[]>>> {
   const changes = ruleChanges(endpoints, kernel);
   if (changes.length === 0 || moved.size === 0) return { first: ipcache, last: [] };
   const decides = onceAClass(kernel);

@@ -26,7 +26,7 @@ import {
 } from './link-table.ts';
 import type { Programs } from './pins.ts';
 
-/** This agent's filter on each hook: told from others' by its handle. Of one priority the filter that was added last runs first. */
+/** This agent's filter on each hook, which its handle identifies. Of one priority the filter that was added last runs first. */
 export const SLOT = { priority: 1, handle: 0x77656972 } as const;
 /** While the filter is moved to the front. */
 const INTERIM = { priority: 1, handle: 0x77656973 } as const;

@@ -16,7 +16,7 @@ export interface SweepResult {
 export interface ConntrackOptions {
   readonly map: BpfMap;
   readonly shares: Pick<CtShares, 'counted' | 'correct' | 'clear' | 'allow' | 'isSpent'>;
-  /** The programs collect by themselves while they are not told for a minute. */
+  /** The programs collect by themselves when user space has not for a minute. */
   readonly collected: (tick: number) => void;
   readonly breathe: () => Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** What is wrong with enforcement, and how that is said. */
+/** What is wrong with enforcement, and its text. */
 import { tableKey } from '../create-tables.ts';
 import type { EnforcementFault } from '../tables.ts';
 import type { Difference } from './content-audit.ts';
@@ -12,7 +12,7 @@ export function faultsOf(part: Content, differences: readonly Difference[]): Fau
   return differences.map((difference) => ({ part, ...difference }));
 }
 
-/** So many faults are told in words, and then how many there are beside them. */
+/** Faults that a text names; it counts the others. */
 export const TOLD = 3;
 
 export function someOf(first: readonly string[], all: number): string {

@@ -42,7 +42,7 @@ export class KernelRows {
     const onError =
       (what: string, key: (row: never) => object) =>
       (row: unknown, error: Error, retries: number): void => {
-        // A pod that goes loses its interface before its endpoint: only one that stays is told of.
+        // A pod that goes loses its interface before its endpoint: only one that stays is logged.
         const loud = retries % TELL_EVERY === 0 && !(retries === 0 && error instanceof InterfaceGoneError);
         const fields = { ...key(row as never), error: error.message, retries };
         log[loud ? 'error' : 'debug'](fields, `the kernel does not have the ${what}`);

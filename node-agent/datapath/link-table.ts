@@ -1,4 +1,4 @@
-/** Which interfaces run the programs: what is asked of links and of filters alike, and how it is said. */
+/** Which interfaces run the programs: what links and filters have in common, and its text. */
 import { PROGRAMS } from '@weir/bpf';
 import { interfaceName, programName, type TcDirection } from 'libbpf-ts';
 

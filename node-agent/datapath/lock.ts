@@ -60,7 +60,7 @@ export class RootLock {
       if (unlessThere) this.#lockAgain();
       await writeFile(this.#pidFile, `${process.pid}\n`);
     } catch {
-      // It only names the holder, for people; a folder that cannot be written is told by what belongs there.
+      // It only names the holder, for people; whoever writes there reports a folder that cannot be written.
     } finally {
       this.#writing = false;
     }

@@ -16,7 +16,7 @@ import type { Numbers, Planner } from './planner.ts';
 import { RefusedCidrs, wordsOf } from './refused-cidrs.ts';
 import { withheldAddresses } from './withheld-addresses.ts';
 
-const STEP = 1000;
+const PIECE = 1000;
 
 export interface PlanWriterOptions {
   readonly db: StateDB;
@@ -247,9 +247,9 @@ export class PlanWriter {
 
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {
     const { db, tables } = this.#options;
-    await this.#inSteps(longestFirst(rows), (step) =>
+    await this.#inPieces(longestFirst(rows), (piece) =>
       db.write([tables.ipcache], (txn) => {
-        for (const row of step) txn.upsert(tables.ipcache, row);
+        for (const row of piece) txn.upsert(tables.ipcache, row);
       }),
     );
     await this.#reconcileAddresses();
@@ -274,7 +274,7 @@ export class PlanWriter {
     if (gone.length > 0) this.#afterwards.add('bump', plan.rules ? plan.afterGone : [EVERY]);
     // A packet that has read an old word may still look its peer up by an address that only the old rules need.
     if (gone.length > 0) await this.#quiesceMoved();
-    await this.#inSteps(gone, (prefixes) => {
+    await this.#inPieces(gone, (prefixes) => {
       const unknown = db.write([tables.ipcache], (txn) =>
         prefixes.filter((prefix) => txn.delete(tables.ipcache, prefix) === undefined),
       );
@@ -385,10 +385,10 @@ export class PlanWriter {
     return true;
   }
 
-  async #inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
-    for (let from = 0; from < items.length; from += STEP) {
+  async #inPieces<T>(items: readonly T[], body: (piece: readonly T[]) => void): Promise<void> {
+    for (let from = 0; from < items.length; from += PIECE) {
       if (from > 0) await this.#options.clock.breathe();
-      body(items.slice(from, from + STEP));
+      body(items.slice(from, from + PIECE));
     }
   }
 }

@@ -1,6 +1,6 @@
 /** What a slot holds, between rows of the tables and entries of its two inner maps. */
 import { classKey, classValue, DIRECTION, VERDICT, type VerdictValue, verdictKey, verdictValue } from '@weir/bpf';
-import { ALLOW, DENY, type Decision, type Direction, opens, type Steps } from '@weir/policy';
+import { ALLOW, DENY, type Decision, type Direction, opens, type Pieces } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
 import {
   type Around,
@@ -106,11 +106,11 @@ function decisionIn({ verdict, proxyPort = 0, priority = 0 }: VerdictValue): Dec
   return verdict === VERDICT.authenticate ? { verdict: 'authenticate' } : DENY;
 }
 
-/** What is in the maps, an element a step: nobody may write into them meanwhile. */
+/** What is in the maps, an element a piece: nobody may write into them meanwhile. */
 export function* readSlot(
   classes: BpfMap,
   verdicts: BpfMap,
-): Steps<{
+): Pieces<{
   readonly elements: PerDirection<Map<number, number>>;
   readonly rows: PerDirection<Map<number, readonly VerdictBlock[]>>;
 }> {
@@ -140,8 +140,8 @@ export function* readSlot(
   return { elements, rows };
 }
 
-/** Whether both hold the same, an element a step. */
-export function* sameContent(a: SlotContent, b: SlotContent): Steps<boolean> {
+/** Whether both hold the same, an element a piece. */
+export function* sameContent(a: SlotContent, b: SlotContent): Pieces<boolean> {
   for (const direction of DIRECTIONS) {
     const elements = a.elements[direction];
     if (elements.size !== b.elements[direction].size) return false;

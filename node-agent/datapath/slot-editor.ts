@@ -11,7 +11,7 @@ import type { SlotLeftovers } from './slot-leftovers.ts';
 import type { SlotMaps } from './slot-parts.ts';
 
 /** Elements of a slot that are written or deleted at once: some hundred microseconds. */
-const STEP = 256;
+const PIECE = 256;
 
 /** One slot's maps, and what has been written into them: read back from the kernel at start, and changed with it. */
 export interface OpenSlot extends SlotMaps {
@@ -97,10 +97,10 @@ export class SlotEditor {
     for (const direction of DIRECTIONS) {
       const elements = open.elements[direction];
       const ids = [...elements.keys()].filter((identity) => !wanted.elements[direction].has(identity));
-      await this.inSteps(
+      await this.inPieces(
         this.byLength(ids, (id) => id),
-        (step) => {
-          const due = this.#left.stale({ slot, direction, part: 'elements' }, step);
+        (piece) => {
+          const due = this.#left.stale({ slot, direction, part: 'elements' }, piece);
           this.deleteElements(open, direction, due);
         },
       );
@@ -138,7 +138,7 @@ export class SlotEditor {
   /** CIDRs around others before these. */
   async deleteInOrder(open: OpenSlot, direction: Direction, identities: readonly number[]): Promise<void> {
     const each = this.byLength([...new Set(identities)], (id) => id);
-    await this.inSteps(each, (step) => this.deleteElements(open, direction, step));
+    await this.inPieces(each, (piece) => this.deleteElements(open, direction, piece));
   }
 
   /** Those of shorter prefixes first. */
@@ -171,10 +171,10 @@ export class SlotEditor {
     this.#left.fresh({ slot: open.slot, direction, part: 'rows' }, [number]);
   }
 
-  async inSteps<T>(items: readonly T[], body: (step: readonly T[]) => void): Promise<void> {
-    for (let from = 0; from < items.length; from += STEP) {
+  async inPieces<T>(items: readonly T[], body: (piece: readonly T[]) => void): Promise<void> {
+    for (let from = 0; from < items.length; from += PIECE) {
       await this.breakIfDue();
-      body(items.slice(from, from + STEP));
+      body(items.slice(from, from + PIECE));
     }
   }
 

@@ -1,6 +1,6 @@
 import { createSlotMaps, slotKey } from '@weir/bpf';
 import { isLocalCidr } from '@weir/identity';
-import { MOST_ROWS, type Steps } from '@weir/policy';
+import { MOST_ROWS, type Pieces } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import { type Around, both, contentOf, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/contract.ts';
@@ -167,7 +167,7 @@ export class SlotStore {
         for (const direction of DIRECTIONS) {
           const there = open.elements[direction];
           const unwanted = [...identities].filter((id) => there.has(id) && !wanted.elements[direction].has(id));
-          await this.#edit.inSteps(unwanted, (step) => this.#edit.deleteElements(open, direction, step));
+          await this.#edit.inPieces(unwanted, (piece) => this.#edit.deleteElements(open, direction, piece));
         }
       }
     });
@@ -253,7 +253,7 @@ export class SlotStore {
       ['policy_classes', this.#outer.classes, open.classes],
       ['policy_verdicts', this.#outer.verdicts, open.verdicts],
     ] as const) {
-      // Of a map of maps an element is told by the id of the map that it is.
+      // An element of a map of maps is the id of the inner map.
       const id = outer.lookup(slotKey.encode(slot));
       if (id === undefined) return `its map in ${name} is missing`;
       if (Buffer.from(id).readUInt32LE(0) !== info.id) return `its map in ${name} was replaced`;
@@ -266,7 +266,7 @@ export class SlotStore {
     return this.#whileAlone(() => this.#pace.run(this.#compare(slot)));
   }
 
-  *#compare(slot: number): Steps<string | undefined> {
+  *#compare(slot: number): Pieces<string | undefined> {
     const misplaced = this.misplaced(slot);
     const open = this.#open.get(slot);
     if (misplaced !== undefined || open === undefined) return misplaced;
@@ -323,8 +323,8 @@ export class SlotStore {
           await this.#edit.breakIfDue();
           this.#edit.deleteRows(open, direction, number);
         }
-        await this.#edit.inSteps([...open.elements[direction].keys()], (step) =>
-          this.#edit.deleteElements(open, direction, step),
+        await this.#edit.inPieces([...open.elements[direction].keys()], (piece) =>
+          this.#edit.deleteElements(open, direction, piece),
         );
       }
     }
@@ -346,11 +346,11 @@ export class SlotStore {
     try {
       for (const direction of DIRECTIONS) {
         const entries = [...rows[direction]].flatMap(([number, of]) => of.map((block) => [number, block] as const));
-        await this.#edit.inSteps(entries, (step) =>
-          maps.verdicts.updateBatch(step.map(([number, block]) => verdictEntry(direction, number, block))),
+        await this.#edit.inPieces(entries, (piece) =>
+          maps.verdicts.updateBatch(piece.map(([number, block]) => verdictEntry(direction, number, block))),
         );
-        await this.#edit.inSteps([...elements[direction]], (step) =>
-          maps.classes.updateBatch(step.map(([id, number]) => classEntry(direction, id, number))),
+        await this.#edit.inPieces([...elements[direction]], (piece) =>
+          maps.classes.updateBatch(piece.map(([id, number]) => classEntry(direction, id, number))),
         );
       }
     } catch (error) {

@@ -128,7 +128,7 @@ export class SyncLoop {
     if (!this.#due && !this.#stop.signal.aborted) this.#await();
   }
 
-  /** What `body` throws, said unless the last round failed with the same. */
+  /** What `body` throws, logged unless the last round failed with the same error. */
   async #failure(body: () => void | Promise<void>, before: unknown): Promise<unknown> {
     try {
       await body();

@@ -8,7 +8,7 @@
  * CIDRs get theirs: a slot that does not name one judges its addresses as before.
  */
 import { isLocalCidr } from '@weir/identity';
-import type { Steps } from '@weir/policy';
+import type { Pieces } from '@weir/policy';
 import { type Around, DIRECTIONS } from '../derive/contract.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent } from '../tables.ts';
 import { opensPeer } from './slot-content.ts';
@@ -30,7 +30,7 @@ export interface AtRefusal {
 }
 
 /** The prefixes of rows whose identities the kernel may let through though they are to be dropped. */
-export function* withheldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Steps<ReadonlySet<string>> {
+export function* withheldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Pieces<ReadonlySet<string>> {
   const pairs = [...pairsOf(at)];
   const known = new Map<number, boolean>();
   const withheld = new Set<string>();

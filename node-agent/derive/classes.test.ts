@@ -1,6 +1,6 @@
 import { expect, it } from '@jest/globals';
 import { isLocalCidr, RESERVED_ID } from '@weir/identity';
-import type { ClassRows, CompiledDirection, CompiledPolicy, CompiledRow, Steps } from '@weir/policy';
+import type { ClassRows, CompiledDirection, CompiledPolicy, CompiledRow, Pieces } from '@weir/policy';
 import fc from 'fast-check';
 import { runs } from '../../test/runs.ts';
 import { assignNumbers, classOf, distinguisher, NO_NUMBERS } from './classes.ts';
@@ -79,10 +79,10 @@ function passes(
   return own.find((row) => row.protocol === protocol && row.from <= port && port <= row.to)?.verdict === 'allow';
 }
 
-function run<T>(steps: Steps<T>): T {
+function run<T>(pieces: Pieces<T>): T {
   for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
+    const piece = pieces.next();
+    if (piece.done) return piece.value;
   }
 }
 

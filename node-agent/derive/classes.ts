@@ -1,5 +1,5 @@
 import { isLocalCidr, scopeOf } from '@weir/identity';
-import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
+import type { CompiledPolicy, Direction, Pieces } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
@@ -13,8 +13,8 @@ const LAST_CLASS = 0xffff;
 export const CLASS_NUMBERS = LAST_CLASS - FIRST_CLASS + 1;
 /** Peers of whom nothing passes: a number of no scope class, that never has rows. So there is always one for them. */
 const CLOSED_CLASS = 3;
-/** Identities that a step looks at: some ten microseconds. */
-export const STEP = 256;
+/** Identities of a piece: some ten microseconds. */
+export const PIECE = 256;
 /** The kernel keeps the rows of a number for GRACE_MS and takes them away in the round after that. */
 const REUSE_MS = 2 * GRACE_MS;
 
@@ -79,7 +79,7 @@ export function* assignNumbers(
   now: number,
   before?: Assigned,
   count = CLASS_NUMBERS,
-): Steps<{ readonly numbers: ClassNumbers; readonly classes: ClassMaps; readonly moved: Moved }> {
+): Pieces<{ readonly numbers: ClassNumbers; readonly classes: ClassMaps; readonly moved: Moved }> {
   const one = (direction: Direction) => {
     const had = before && { made: before.compiled[direction].classes, classes: before.classes[direction] };
     return assign(numbers[direction], compiled[direction], now, count, had);
@@ -106,7 +106,7 @@ function* assign(
   now: number,
   count: number,
   had = NOTHING,
-): Steps<{
+): Pieces<{
   readonly numbers: DirectionNumbers;
   readonly classes: ReadonlyMap<number, number>;
   readonly moved: readonly number[];
@@ -124,12 +124,12 @@ function* assign(
   }
   const used = new Set([...numbers.byRows.values(), ...retired.keys()]);
   const changes = new Map<number, number | undefined>();
-  let steps = 0;
+  let done = 0;
   const successors = succeeding(gone, fresh);
   for (const one of gone)
     for (const member of without(one, successors.get(one))) {
       changes.set(member, undefined);
-      if (++steps % STEP === 0) yield;
+      if (++done % PIECE === 0) yield;
     }
   const named = new Map<string, number>();
   let candidate = FIRST_CLASS;
@@ -147,14 +147,14 @@ function* assign(
     named.set(key, number);
     for (const member of without(one, predecessors.get(one))) {
       changes.set(member, number);
-      if (++steps % STEP === 0) yield;
+      if (++done % PIECE === 0) yield;
     }
   }
   const moved: number[] = [];
   for (const [member, number] of changes) {
     if (had.classes.get(member) === number) changes.delete(member);
     else moved.push(member);
-    if (++steps % STEP === 0) yield;
+    if (++done % PIECE === 0) yield;
   }
   const classes = patched(had.classes, changes);
   const kept = new Set(made.map(({ members }) => classes.get(members[0] ?? 0)));

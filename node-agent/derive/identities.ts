@@ -112,7 +112,7 @@ export interface EndpointContext {
 type Saying = Pick<EndpointIdentity, 'labels' | 'namedPorts'>;
 const INIT_SAYING: Saying = { labels: INIT_LABELS, namedPorts: [] };
 
-/** What is said of the endpoint, or why that is not known yet. */
+/** Labels and state of the endpoint, or why they are not known yet. */
 function endpointSaying(row: EndpointRow, context: EndpointContext): Saying | string {
   if (row.pod === undefined) {
     if (row.labels && Object.keys(row.labels).length > 0) return { labels: row.labels, namedPorts: [] };

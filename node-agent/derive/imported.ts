@@ -9,7 +9,7 @@ import { Rows } from './working.ts';
 const FIRST_COOKIE = 0x80000000;
 
 interface Imported extends ImportedRule {
-  /** Rules are told in the order in which they came. */
+  /** Rules are listed in the order in which they came. */
   readonly place: number;
   readonly uid: string;
   readonly selectors: ReadonlyMap<SelectorHash, LabelSelector>;

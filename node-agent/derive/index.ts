@@ -1,10 +1,10 @@
 /**
- * From what the agent is told (inputs) to what the kernel is to hold (slots, ipcache, endpoint states). Knows nothing of BPF.
+ * From inputs to what the kernel is to have (slots, ipcache, endpoint states). Knows nothing of BPF.
  * Guarantees: deterministic but for numbers given out; unknown is never more allowed than known; what is in force stays in
  * force until its successor is complete, and true of the world as it is meanwhile, whichever input lags.
  *
  * The way of an input row to the plan (`AllDerivers` wires it, and `Model` asks each step in this order):
- *   inputs            what the tables said at one moment; each changed row to the parts that have to look at it
+ *   inputs            a snapshot of the input tables; passes each changed row to the parts that depend on it
  *   policies, in-force    which generation of each policy is in force; which of its rules select which identity
  *   identities, remote-endpoints, local-endpoints    which identities are known; the identity of each pod of the slices, and of
  *                                                    each of this node's endpoints

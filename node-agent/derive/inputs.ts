@@ -20,7 +20,7 @@ export class Inputs {
   }
 
   /**
-   * Changed rows of the table go to `take` from now on; while it runs, `snapshot` is what was said before any of them changed. Tables
+   * Changed rows of the table go to `take` from now on; while it runs, `snapshot` is the one of before these changes. Tables
    * are pulled in the order in which they are named here.
    */
   on<T>(table: Table<T>, take: (row: T, deleted: boolean) => void): void {
@@ -70,7 +70,7 @@ export class Inputs {
     };
   }
 
-  /** Nothing is said any more. */
+  /** Ends the snapshot and the change streams. */
   dispose(): void {
     for (const [stream] of this.#streams) stream[Symbol.dispose]();
     this.#snapshot[Symbol.dispose]();

@@ -156,7 +156,7 @@ export class IpcacheDeriver {
   }
 
   /**
-   * Has the rows of parts' tables as claims. Returns what is to be told of each changed row.
+   * Has the rows of parts' tables as claims. Returns who takes each changed row.
    * @throws PartListError for more sources than there are ranks
    */
   addSources(sources: readonly AddressSource[]): readonly ((row: AddressRow, deleted: boolean) => void)[] {

@@ -156,7 +156,7 @@ export class Model {
 
   /**
    * PeerSets without which nothing may be concluded, each with a policy that names it: endpoints are enforced since before this
-   * start, and what a policy said of them is not known. What the kernel holds stays until the sets are here.
+   * start, and their members are not known. What the kernel has stays until the sets are here.
    */
   awaited(): ReadonlyMap<SelectorHash, PolicyRow> {
     const atStart = this.#atStart.get('');
@@ -246,7 +246,7 @@ export class Model {
       if (this.#derivers.ipcache.row(prefix) === undefined) this.#options.numbers.releaseCidr(prefix);
   }
 
-  /** Who an address is said to be: `local 7`, `remote ns/pod`, `node name`, ... */
+  /** Whose an address is: `local 7`, `remote ns/pod`, `node name`, ... */
   ownerOf(prefix: string): string | undefined {
     return this.#derivers.ipcache.owner(prefix);
   }

@@ -1,6 +1,6 @@
-import type { Steps } from '@weir/policy';
+import type { Pieces } from '@weir/policy';
 
-/** Longest stretch of work without a break, in milliseconds, but for single steps that take longer by themselves. */
+/** Longest stretch of work without a break, in milliseconds, except for single pieces that take longer by themselves. */
 const STRETCH_MS = 3;
 
 /** Says when a long piece of work should let the rest of the process run. */
@@ -31,10 +31,10 @@ export class Pace {
     this.restart();
   }
 
-  /** Does the work, with breaks between its steps where they are due. */
-  async run<T>(steps: Steps<T>): Promise<T> {
+  /** Does the work, with breaks between its pieces where they are due. */
+  async run<T>(pieces: Pieces<T>): Promise<T> {
     for (;;) {
-      const { done, value } = steps.next();
+      const { done, value } = pieces.next();
       if (done === true) return value;
       if (this.due()) await this.breathe();
     }

@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
 import { includesSorted } from '@weir/identity';
 import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL } from '@weir/labels';
-import type { SelectorHash, Steps } from '@weir/policy';
+import type { Pieces, SelectorHash } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import type { PeerSetRow } from '../tables.ts';
-import { STEP } from './classes.ts';
+import { PIECE } from './classes.ts';
 import type { Identities } from './identities.ts';
 import type { Inputs } from './inputs.ts';
 import type { Pace } from './pace.ts';
@@ -86,7 +86,7 @@ export class PeerSetViews {
     this.#dirtySets.add(hash);
   }
 
-  /** To be called while `said` is what was said before. */
+  /** Call it while the snapshot is still the one of before the change. */
   identityChanged(id: number): void {
     const labels = this.#dirtyIdentities.has(id) ? this.#dirtyIdentities.get(id)?.labels : this.#labels(id);
     this.#dirtyIdentities.set(id, { labels, changed: true });
@@ -301,12 +301,12 @@ function* difference(a: readonly number[], b: readonly number[]): Generator<numb
 }
 
 /** The ascending list with and without what `edits` say; itself when it is so already. */
-function* edited(list: readonly number[], edits: ReadonlyMap<number, boolean>): Steps<readonly number[]> {
+function* edited(list: readonly number[], edits: ReadonlyMap<number, boolean>): Pieces<readonly number[]> {
   const added: number[] = [];
   let gone = false;
-  let steps = 0;
+  let done = 0;
   for (const [id, there] of edits) {
-    if (++steps % STEP === 0) yield;
+    if (++done % PIECE === 0) yield;
     const had = includesSorted(list, id);
     if (there && !had) added.push(id);
     else if (!there && had) gone = true;

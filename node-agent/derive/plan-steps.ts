@@ -329,7 +329,7 @@ async function within(run: boolean | Promise<boolean>): Promise<boolean> {
 
 /**
  * The steps, and those of parts, each after the one that it names.
- * @param onEnd told of each step of a part that has ended, and with which error
+ * @param onEnd called when a step of a part has ended, with its error
  * @throws PartListError for a name that none has
  */
 export function stepsWith(more: readonly PlanStep[], onEnd: (name: string, error?: unknown) => void): readonly Step[] {

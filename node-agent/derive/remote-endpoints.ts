@@ -118,7 +118,7 @@ export class RemoteEndpoints {
     const listed = inputs.snapshot.get(tables.remoteEndpoints, key);
     const gone = listed !== undefined && this.#gone(listed, key);
     const row = gone ? { ...listed, identity: 0 } : listed;
-    // Names count from the moment they are told, whoever the pod turns out to be: a number may be denied to unknown peers too.
+    // Names count as soon as they are listed, whoever the pod is: a number may be denied to unknown peers too.
     portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? []);
     const before = this.#believed.get(key);
     if (row === undefined) {

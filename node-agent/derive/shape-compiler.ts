@@ -4,7 +4,7 @@ import {
   type CompileInput,
   changesOf,
   cidrsOf,
-  compileSteps,
+  compilePieces,
   MOST_CHANGED,
   namesCidr,
   type PeerIdentity,
@@ -12,7 +12,7 @@ import {
   type RecompileInput,
   type ResolvedRule,
   type RuleChanges,
-  recompileSteps,
+  recompilePieces,
   type SelectorHash,
 } from '@weir/policy';
 import type { CidrPeers } from './cidr-peers.ts';
@@ -76,11 +76,11 @@ export class ShapeCompiler {
         const peer = this.#options.cidrPeers.rows.get(id);
         return peer !== undefined && (peer.kubeApiserver === true || isNamed(peer.cidr)) ? peer : undefined;
       };
-      const recompiled = await pace.run(recompileSteps(before.compiled, { ...input, ...before, setsOf, cidrPeer }));
+      const recompiled = await pace.run(recompilePieces(before.compiled, { ...input, ...before, setsOf, cidrPeer }));
       if (recompiled !== undefined) return recompiled;
     }
     const identities = [...(tellsServers ? servers() : []), ...(await this.#cidrs(shape))];
-    return pace.run(compileSteps({ ...input, identities }));
+    return pace.run(compilePieces({ ...input, identities }));
   }
 
   /** What the shape's slot names of CIDRs: those of its rules. (API servers' are named in any case.) Makes breaks. */

@@ -1,5 +1,5 @@
 import { isLocalCidr } from '@weir/identity';
-import type { CompiledDirection, CompiledPolicy, Steps } from '@weir/policy';
+import type { CompiledDirection, CompiledPolicy, Pieces } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
@@ -11,7 +11,7 @@ import {
   type ClassMaps,
   type ClassNumbers,
   NO_NUMBERS,
-  STEP,
+  PIECE,
 } from './classes.ts';
 import { both, DIRECTIONS, sameScopes } from './rows.ts';
 import {
@@ -93,7 +93,7 @@ export class SlotPlaces {
   }
 
   /** @throws IdsExhaustedError: all are in use */
-  *place(placing: Placing): Steps<Placed> {
+  *place(placing: Placing): Pieces<Placed> {
     const { compiled, before, leaving, outgrown } = placing;
     const now = this.#options.now();
     if (before === undefined) return (yield* this.#found(placing)) ?? (yield* this.#free(placing));
@@ -106,13 +106,13 @@ export class SlotPlaces {
   }
 
   /** The edit's row, of a new epoch where it decides of an address otherwise. */
-  *edited({ classes, epoch }: SlotRow, { row, moved }: Edited): Steps<SlotRow> {
+  *edited({ classes, epoch }: SlotRow, { row, moved }: Edited): Pieces<SlotRow> {
     const after = epoch + (yield* this.#differs(classes, row.classes, moved));
     return after === row.epoch ? row : { ...row, epoch: after };
   }
 
   /** A slot found in the kernel that means the same. */
-  *#found({ shape, compiled, candidates }: Placing): Steps<Numbered | undefined> {
+  *#found({ shape, compiled, candidates }: Placing): Pieces<Numbered | undefined> {
     const now = this.#options.now();
     for (const slot of candidates) {
       const known = this.#slots.get(slot)?.found;
@@ -130,7 +130,7 @@ export class SlotPlaces {
   }
 
   /** The lowest free one: a slot that was emptied lately still has its maps in the kernel. */
-  *#free({ shape, compiled, like }: Placing): Steps<Numbered> {
+  *#free({ shape, compiled, like }: Placing): Pieces<Numbered> {
     const now = this.#options.now();
     // With the numbers of a slot that differs little, what identities have in common is in memory once. Its own it has retired none of.
     const given =
@@ -149,17 +149,17 @@ export class SlotPlaces {
   }
 
   /** 1 when some address is decided otherwise. */
-  *#differs(before: ClassMaps, after: ClassMaps, moved: PerDirection<Iterable<number>>): Steps<0 | 1> {
+  *#differs(before: ClassMaps, after: ClassMaps, moved: PerDirection<Iterable<number>>): Pieces<0 | 1> {
     return (yield* differs(before, after, moved, this.#options)) ? 1 : 0;
   }
 
   /** Whether they name a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
-  *#cidrsCome(classes: ClassMaps): Steps<boolean> {
-    let steps = 0;
+  *#cidrsCome(classes: ClassMaps): Pieces<boolean> {
+    let done = 0;
     for (const direction of DIRECTIONS)
       for (const id of classes[direction].keys()) {
         if (isLocalCidr(id) && !this.#options.addressed(id)) return true;
-        if (++steps % STEP === 0) yield;
+        if (++done % PIECE === 0) yield;
       }
     return false;
   }

@@ -1,8 +1,16 @@
 /** What the row of a slot may become while endpoints point at it, and what a slot found in the kernel means. */
-import type { CompiledPolicy, Direction, Steps } from '@weir/policy';
+import type { CompiledPolicy, Direction, Pieces } from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
 import type { PerDirection, SlotRow } from '../tables.ts';
-import { type Around, assignNumbers, type ClassMaps, type ClassNumbers, classOf, type Moved, STEP } from './classes.ts';
+import {
+  type Around,
+  assignNumbers,
+  type ClassMaps,
+  type ClassNumbers,
+  classOf,
+  type Moved,
+  PIECE,
+} from './classes.ts';
 import { DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
@@ -29,7 +37,7 @@ export interface Edited extends Numbered {
 }
 
 /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
-export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Leaving): Steps<boolean> {
+export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Leaving): Pieces<boolean> {
   if (leaving === 'none') return true;
   for (const direction of DIRECTIONS) {
     const [had, has] = [before.compiled[direction].classes, compiled[direction].classes];
@@ -50,7 +58,7 @@ export function* numbered(
   compiled: CompiledPolicy,
   now: number,
   classNumbers: number,
-): Steps<Edited | undefined> {
+): Pieces<Edited | undefined> {
   try {
     const next = yield* assignNumbers(numbers, compiled, now, row, classNumbers);
     // A peer may be denied for another reason than before.
@@ -72,19 +80,19 @@ export function* differs(
   after: ClassMaps,
   moved: PerDirection<Iterable<number>>,
   { addressed, around }: { readonly addressed: (identity: number) => boolean; readonly around: Around },
-): Steps<boolean> {
-  let steps = 0;
+): Pieces<boolean> {
+  let done = 0;
   for (const direction of DIRECTIONS) {
     const [a, b] = [before[direction], after[direction]];
     for (const id of moved[direction]) {
       if (classOf(a, id, around) !== classOf(b, id, around) && addressed(id)) return true;
-      if (++steps % STEP === 0) yield;
+      if (++done % PIECE === 0) yield;
     }
   }
   return false;
 }
 
-/** Whether the same is said of rules that do not fit. */
+/** Whether both directions have the same excess of rows. */
 function sameExcess(a: CompiledPolicy, b: CompiledPolicy): boolean {
   return DIRECTIONS.every((direction) => {
     return a[direction].excess?.message === b[direction].excess?.message;

@@ -119,7 +119,7 @@ export class FlowNames implements EventNames {
     return name;
   }
 
-  /** The pod or the node that an address is said to be of. */
+  /** The pod or the node that has an address. */
   #owner(bytes: Uint8Array, identity: number): string | undefined {
     const owner = this.#naming.ownerOf(`${formatAddress(bytes)}/${bytes.length * 8}`);
     const space = owner?.indexOf(' ') ?? -1;

@@ -15,7 +15,7 @@ const FIELD_MANAGER = 'weir-agent-condition';
 const LOOK_MS = 5_000;
 /** Between two writes, and two attempts at one, so that a message which changes all the time makes six a minute. */
 const INTERVAL_MS = 10_000;
-/** How often a problem that lasts is said again: the Node may be another, or somebody may have taken the condition away. So is what was refused. */
+/** How often a lasting problem is written again, and a refused write retried: the Node may be a new one, or somebody may have removed the condition. */
 const AGAIN_MS = 60_000;
 /** Characters of a message. */
 const LONGEST_MESSAGE = 1024;
@@ -36,12 +36,12 @@ export const WORST_FIRST = [
 /** What is wrong now. */
 export type NodeProblems = () => readonly NodeProblem[];
 
-/** What is to be wanted. Key: `node`, the only one. */
+/** The wanted condition. Key: `node`, the only one. */
 interface Wanted {
   readonly node: string;
   readonly reason: string;
   readonly message: string;
-  /** Of the saying: another has it said again. 0 where there is nothing to say. */
+  /** Grows when the condition is due to be written again; 0 without a problem. */
   readonly repeat: number;
 }
 
@@ -75,7 +75,7 @@ export class NodeConditionWriter {
     readonly problems: NodeProblems;
     /** Time from one look to the next, in milliseconds. Default 5000. */
     readonly lookMs?: number;
-    /** Time after which what lasts is said again, in milliseconds. Default 60,000. */
+    /** Time after which a lasting problem is written again, in milliseconds. Default 60,000. */
     readonly againMs?: number;
     /** Least time between two writes, in milliseconds. Default 10,000. */
     readonly intervalMs?: number;

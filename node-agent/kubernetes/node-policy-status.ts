@@ -26,14 +26,14 @@ const REFRESH_MS = 60_000;
 /** Milliseconds between two reports that nobody waits for, for each node of the cluster: 100 writes a second of all. */
 const LATE_MS_A_NODE = 10;
 
-/** Characters of what is said of one failure; the operator tells no more of it. */
+/** Characters of one failure; the operator shows no more of it. */
 const LONGEST_MESSAGE = 1024;
 const ELSEWHERE = '`weir policy status` on the node has the message';
 
 /** What the node is to say of itself. Key: `node`, the only one. */
 interface Report extends Omit<NodePolicyStatus['status'], 'revision'>, Pick<Realised, 'ownVersion'> {
   readonly node: string;
-  /** The last word: nothing is enforced any more, as the uninstall request of this value asked. */
+  /** The last report: nothing is enforced any more, as the uninstall request of this value asked. */
   readonly removed?: string;
 }
 
@@ -67,7 +67,7 @@ export class NodePolicyStatusWriter {
   readonly #written: Table<Written>;
   readonly #reconciler: Reconciler<Report>;
   readonly #stop = new AbortController();
-  /** Ends the reports, but not the last word. */
+  /** Ends all reports but the last one. */
   readonly #quiet = new AbortController();
   #subscription: Subscription | undefined;
   #beginning: Promise<void> | undefined;
@@ -152,7 +152,7 @@ export class NodePolicyStatusWriter {
     this.#reconciler.start();
   }
 
-  /** What nobody waits for is held back, unless something else comes meanwhile, and then says what is so by then. */
+  /** Delays changes that nobody waits for, unless another change comes meanwhile; the report then has the state of that time. */
   #follow(): Subscription {
     const reports = this.#core.realisedChanges.pipe(
       map((realised) => {
@@ -200,7 +200,7 @@ export class NodePolicyStatusWriter {
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof NotStartedError)) throw error;
-      // The node was cleared meanwhile: it has only its last word to say, or this is stopped.
+      // The node was cleared meanwhile: only its last report is due, or this is stopped.
       await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
     }
   }

@@ -5,7 +5,7 @@ import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { Kubernetes } from './source.ts';
 
-/** Inputs from the API server, and what is told to it. Built before the core starts, which waits for the first lists. */
+/** Inputs from the API server, and what is written to it. Built before the core starts, which waits for the first lists. */
 export const kubernetesPart = definePart({
   name: 'kubernetes',
   needs: { core: corePart },

@@ -15,7 +15,7 @@ const DURATION = /^(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+$/;
 const KEYS = ['nonMasqueradeCIDRs', 'masqLinkLocal', 'masqLinkLocalIPv6', 'resyncInterval'];
 
 /**
- * The file of `--masquerade-config` cannot be read or says something that means nothing. What it said before stays in force.
+ * The file of `--masquerade-config` cannot be read, or has content without a meaning. The former configuration stays in force.
  * @fix Correct the key that the message names; the agent looks at the file again within seconds.
  */
 export class MasqueradeConfigError extends CoreError {

@@ -1,7 +1,7 @@
 /**
  * A part of the agent: one feature, in one folder, with all that it brings.
  *
- * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, maps, inputs from the API
+ * `@weir/process/parts` has what a part needs and how it starts and stops. Besides, a part may bring flags, maps, inputs from the API
  * server, rows of `weir status`, metrics, routes of the API, and its share of an uninstall; tables it makes by `context.db`. The agent puts
  * together what its parts bring, and names none of them: `list.ts` does. Commands of `weir` are listed in `cli/commands.ts`, as the
  * command is another program.

@@ -8,7 +8,7 @@ export interface TableSinkOptions<T extends KubeObject, P, R> {
   readonly db: StateDB;
   readonly table: Table<R>;
   readonly log: Logger;
-  /** What one object says, by the primary key of the row that it says it of. A throw is this object's error: what it said before stays. */
+  /** Parts of rows that one object contributes, by the primary key of the row. A throw is this object's error: its former rows stay. */
   readonly parts: (object: T) => ReadonlyMap<Key, P>;
   /** The row that all parts of one key make (in the order they came), given the row it made before; undefined: no row. */
   readonly merge: (key: Key, parts: readonly P[], before: R | undefined) => R | undefined;
@@ -16,7 +16,7 @@ export interface TableSinkOptions<T extends KubeObject, P, R> {
   readonly owns?: (row: R) => boolean;
 }
 
-/** What an object said when it was read last. */
+/** What an object contributed when it was read last. */
 interface ObjectParts<P> {
   readonly object: string;
   /** Its uid and version; undefined: it did not say them. */
@@ -96,7 +96,7 @@ export class TableSink<T extends KubeObject, P, R> implements ReflectorSink<T> {
     touch(touched, txn.delete(this.#parts, object));
   }
 
-  /** `change` notes the rows that what it changed was said of; they are made anew. */
+  /** `change` notes the keys of rows to which a changed object contributes; these rows are merged again. */
   #write(change: (txn: WriteTxn, touched: Set<Key>) => void): void {
     const { db, table, merge, owns } = this.#options;
     db.write([table, this.#parts], (txn) => {

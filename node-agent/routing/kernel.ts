@@ -52,7 +52,7 @@ export class KernelRoutes {
     return failed;
   }
 
-  /** Runs every line, whatever becomes of those before it; what the kernel said of those that failed, by their place. */
+  /** Runs every line, whatever becomes of those before it; the kernel's messages for those that failed, by their place. */
   async #batch(lines: readonly string[]): Promise<ReadonlyMap<number, string>> {
     if (lines.length === 0) return new Map();
     try {

@@ -2,7 +2,7 @@ import type { Reader } from '@weir/statedb';
 import { Gauge, type Registry } from 'prom-client';
 import type { FaceSources } from './faces.ts';
 
-/** How full the maps are is told of all maps: weir_bpf_map_entries. */
+/** weir_bpf_map_entries has how full all maps are. */
 export function serviceMetrics({ read, frontends, realised, failures }: FaceSources, registry: Registry): void {
   const gauge = (name: string, help: string, value: (reader: Reader) => number): void => {
     new Gauge({

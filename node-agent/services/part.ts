@@ -157,7 +157,7 @@ export function healthCondition(health: Pick<ServiceHealth, 'failing'>, outside:
         return {
           ok: false,
           message:
-            'load balancers are told that this node does not serve: before Linux 6.6 only kube-proxy translates for clients outside of it',
+            'load balancers see this node as not serving: before Linux 6.6 only kube-proxy translates for clients outside of it',
         };
       if (first === undefined) return { ok: true, message: 'served' };
       const more = others.length > 0 ? ` (and ${others.length} more)` : '';

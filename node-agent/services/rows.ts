@@ -62,7 +62,7 @@ export function sliceParts(object: EndpointSlice): ReadonlyMap<string, EndpointS
   if (service === undefined || service === '' || object.addressType === 'FQDN' || !isOurs(labels)) return new Map();
   const endpoints = present(object.endpoints).map((endpoint): SliceEndpoint => {
     const { addresses, conditions = {}, nodeName, hints } = endpoint;
-    // As the API says: what is not told is true, but for ending.
+    // As in the API: absent means true, except for terminating.
     const { ready = true, terminating = false } = conditions;
     return {
       // As the API says, only the first one means anything.

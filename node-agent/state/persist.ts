@@ -97,7 +97,7 @@ export class StateFile<T> {
       await rename(temporary, this.path);
       await withFile(folder, 'r', async () => undefined);
     } catch (error) {
-      // A part of it would take the room that is missing. The error that is told is the one before.
+      // A part of it would take the room that is missing. The error to report is the one before.
       await rm(temporary, { force: true }).catch(() => undefined);
       throw new StateSaveError(this.path, error);
     }

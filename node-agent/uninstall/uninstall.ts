@@ -45,7 +45,7 @@ export class Uninstall {
     return this.#message;
   }
 
-  /** Steps under way are finished; the cluster is no longer told. */
+  /** Finishes the removal under way; does not report it to the cluster. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#loop;

@@ -2,7 +2,7 @@
  * The reflectors: everything that parts read (`Source`), each kind once, into their sinks.
  *
  * Guarantee: a kind that is not served, or that the operator may not read, does not hold up the rest where every source of it is
- * optional; every other kind does, because without it what would be written could be wrong. Who waits is told for what.
+ * optional; every other kind does, because without it what would be written could be wrong. Whoever waits is told for which kind.
  */
 import { isDeepStrictEqual } from 'node:util';
 import {

@@ -178,7 +178,7 @@ export function resolvedVersionRow({ metadata, spec }: ResolvedPolicyObject): Re
 }
 
 /**
- * A node can leave out, or make up, whatever it likes: what says nothing counts as not said. Of more failures than a report has room for the rest
+ * A node can leave out, or make up, whatever it likes: an empty failure does not count. Of more failures than a report has room for the rest
  * counts as unlisted.
  */
 export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {

@@ -56,7 +56,7 @@ export function serviceSources(options: SourcesOptions): readonly Source[] {
   ];
 }
 
-/** What nodes say of policies, and what they are told. */
+/** Reports of nodes, and the ResolvedPolicies that they read. */
 export function reportSources(options: SourcesOptions): readonly Source[] {
   const { reports, resolvedVersions } = options.tables;
   const versions = { table: resolvedVersions, name: 'resolved-versions', row: resolvedVersionRow, key: nameOf };

@@ -258,7 +258,7 @@ export class ObjectTarget<T extends KubeObject> implements ReflectorSink<T> {
   /** Changes what is known; `change` returns what is not any more as it was, and not by our hand. */
   #learn(change: (txn: WriteTxn) => readonly T[]): void {
     const drifted = this.#options.db.write([this.#stored], change);
-    // After the commit: who is told writes other tables.
+    // After the commit: the callback writes other tables.
     for (const object of drifted) this.#options.onDrift?.(objectKey(object));
   }
 

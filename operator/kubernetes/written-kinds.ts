@@ -73,7 +73,7 @@ class WrittenKinds {
         const named = `peer set ${hash} is still named by a resolved policy`;
         return this.#isNamed(hash) ? new DependencyError(named) : undefined;
       }
-      // The set shrank: its last slice goes when the others have said that they are fewer.
+      // The set shrank: its last slice goes once the others are written with the smaller count.
       const first = peerSets.get(hash);
       if (first === undefined || first.spec.slices <= slice) return undefined;
       return new DependencyError(`slice ${slice} of peer set ${hash} goes after slice 0 has been written`);
@@ -223,7 +223,7 @@ class WrittenKinds {
     const { db, tables, targets, onStatus } = this.#options;
     const name = resolvedName(row.kind, row.namespace, row.name);
     using snapshot = db.read();
-    // Nothing of it is enforced: there is no object to say it on, and the Event has said it.
+    // Nothing of it is enforced: no object can carry the status, and the Event was written.
     if (!snapshot.has(tables.resolved, name)) return;
     const object = targets.resolved.get(name);
     if (object?.spec.source.uid !== row.uid) {
@@ -232,7 +232,7 @@ class WrittenKinds {
     if (await targets.resolvedStatuses.apply(resolvedStatusObject(row, object.metadata.uid))) onStatus(row.key);
   }
 
-  /** Another NetworkPolicy has the name now: what was said of the one before it must not seem to be said of this one. */
+  /** Another NetworkPolicy has the name now: the status of the former one must not seem to be its own. */
   async #takeStatusBack({ name, source: { kind, namespace, name: policy, uid } }: ResolvedRow): Promise<void> {
     const { db, tables, targets } = this.#options;
     const before = targets.resolved.get(name);
@@ -260,7 +260,7 @@ class WrittenKinds {
         }
         onWrite('apply', resources.Event.plural);
       },
-      // What has been told stays told; the API server forgets it by itself.
+      // Events that were written stay; the API server drops them by itself.
       delete: async () => {},
     };
   }

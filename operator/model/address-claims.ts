@@ -9,7 +9,7 @@
  *   tell who owned what.
  * - One that stays wins over those that are going. Of several that come at once for an address that nobody owns, none gets it until one is
  *   left: nodes take it for unknown until then.
- * - A claim of a pod that stays and that does not count is told once, with its reason.
+ * - A rejected claim of a pod that stays is reported once, with its reason.
  * - A change costs what it changes, however many claim the address: who comes or goes is looked at, and all of them only where their reason is
  *   another one.
  */

@@ -1,9 +1,9 @@
 /**
- * What is told as Events: what a policy suffers from, and that a NetworkPolicy, which has no status, is programmed.
+ * Events: what is wrong with a policy, and that a NetworkPolicy, which has no status, is programmed.
  *
  * One Event for each reason of each policy, whose count and last time grow: `kubectl describe` shows one line. Told are
  * changes of the answer, between one status and the next; a new leader starts from the status that it finds, so that it
- * repeats nothing. What comes often is told at once, and then once in 10 seconds with its count.
+ * repeats nothing. A repeated Event is written at once, and then once in 10 seconds with its count.
  */
 import type { Condition, PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
@@ -83,7 +83,7 @@ export function secondsOf(now: number): string {
   return new Date(Math.floor(now / 1000) * 1000).toISOString().replace('.000Z', 'Z');
 }
 
-/** What of a status is told, given the one before it. */
+/** Events that follow from a status, given the one before it. */
 export function newsOf(before: PolicyStatus | undefined, { kind, status }: Pick<StatusRow, 'kind' | 'status'>): News[] {
   const news: News[] = [];
   for (const after of status.conditions) {

@@ -14,7 +14,7 @@ import { NoIdentityError } from '../errors.ts';
 import { type Desired, show } from '../tables.ts';
 import type { IdentityRow } from '../types.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
-import type { Step } from './steps.ts';
+import type { Piece } from './pieces.ts';
 
 /** All numbers that pods of the cluster can have. */
 const CLUSTER_RANGE: IdentityRange = { first: CLUSTER_FIRST, last: CLUSTER_LAST };
@@ -161,8 +161,8 @@ export class IdentityBook {
     return Array.from(reader.all(this.#counts)).filter(({ identities }) => identities >= perNamespace).length;
   }
 
-  /** Steps that show all of them. */
-  *showAll(reader: Reader): Generator<Step> {
+  /** Pieces of work that show all of them. */
+  *showAll(reader: Reader): Generator<Piece> {
     for (const { row } of reader.all(this.#known)) yield (txn) => show(txn, this.#desired, row);
   }
 

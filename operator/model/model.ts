@@ -20,6 +20,7 @@ import { Census } from './census.ts';
 import { FairQueue } from './fair-queue.ts';
 import { createKnownIdentities } from './known-identities.ts';
 import { showPeerSet } from './peer-sets.ts';
+import type { Piece } from './pieces.ts';
 import { PodBook, type PodBookOptions } from './pod-book.ts';
 import { type AdoptedPolicy, type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
 import { PortNames } from './port-names.ts';
@@ -27,7 +28,6 @@ import { type HasTime, SelectorIndex } from './selector-index.ts';
 import { servicesIn } from './service-needs.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
-import type { Step } from './steps.ts';
 import { SubjectHosts } from './subject-hosts.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 import { type Kind, type Work, work, workKey } from './work.ts';
@@ -147,7 +147,7 @@ export class Model {
    * they fit, with no change between them; `reader` sees the state before the first. `missing`: kinds of policies that cannot
    * be read now. What was resolved of them stays, until `kindKnown`.
    */
-  *completion(reader: Reader, missing: Iterable<PolicyObjectKind> = []): Generator<Step> {
+  *completion(reader: Reader, missing: Iterable<PolicyObjectKind> = []): Generator<Piece> {
     yield (txn) => {
       for (const kind of missing) txn.upsert(this.#keptKinds, { kind });
     };
@@ -169,7 +169,7 @@ export class Model {
     return reader.initialised(this.#options.tables.resolved);
   }
 
-  /** Kinds that `completion` was told are missing, and `kindKnown` has not been told of. */
+  /** Kinds that were missing at `completion`, until `kindKnown` is called for them. */
   keptKinds(reader: Reader): PolicyObjectKind[] {
     return Array.from(reader.all(this.#keptKinds), ({ kind }) => kind);
   }

@@ -29,7 +29,7 @@ export type ProgressTables = Pick<Tables, 'nodes' | 'resolvedVersions'> &
 
 /** What a node reports of one policy. */
 export interface Reported {
-  /** `silent`: it has not said how far it is. `behind`: it has not reached this generation. */
+  /** `silent`: it has not reported a policyVersion. `behind`: it has not reached this generation. */
   readonly state: 'silent' | 'behind' | 'reached';
   readonly failures: readonly ReportedFailure[];
   /** Failures that the report has no room for: any of them may be of this policy. */

@@ -17,12 +17,12 @@ import type { Census, Resident } from './census.ts';
 import { IdentityBook, type IdentityBookOptions } from './identity-book.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
 import { Marks } from './marks.ts';
+import type { Piece } from './pieces.ts';
 import { claimsOf, createPlacedPods, type PlacedPod, waitingKey } from './placed-pods.ts';
 import { addressKey, cidrKey, type PodCidrOverlap, PodNetworks } from './pod-networks.ts';
 import type { Namer, PortNames } from './port-names.ts';
 import type { SelectorIndex } from './selector-index.ts';
 import { SlicePacker } from './slices.ts';
-import type { Step } from './steps.ts';
 import { WaitingPods } from './waiting-pods.ts';
 import { type WorkQueue, work } from './work.ts';
 
@@ -35,7 +35,7 @@ export interface PodBookOptions {
   /** Numbers that are given out. Default: all that pods can have. */
   readonly identityRange?: IdentityBookOptions['range'];
   /**
-   * The first pod of a namespace waits for a number, with the reason: told when none of the namespace waited before, and once a minute at
+   * The first pod of a namespace waits for a number, with the reason: reported when none of the namespace waited before, and once a minute at
    * most. Called within a transaction, as the next.
    */
   readonly onNoIdentity?: (namespace: string, pod: string, error: NoIdentityError) => void;
@@ -213,8 +213,8 @@ export class PodBook {
     this.#slices.showChanged(txn);
   }
 
-  /** Steps that show everything. */
-  *showAll(reader: Reader): Generator<Step> {
+  /** Pieces of work that show everything. */
+  *showAll(reader: Reader): Generator<Piece> {
     yield* this.#identities.showAll(reader);
     yield* this.#slices.showAll(reader);
   }

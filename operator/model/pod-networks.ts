@@ -19,7 +19,7 @@ export interface PodCidrOverlap {
   readonly others: number;
 }
 
-/** `unknown`: the pod's node has not been seen, so that nothing can be said yet. */
+/** `unknown`: the pod's node has not been seen, so that it is not decided yet. */
 export type Place = 'home' | 'elsewhere' | 'unknown';
 
 export class PodNetworks {

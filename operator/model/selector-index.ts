@@ -35,7 +35,7 @@ interface Look {
   readonly key: string;
   readonly identity: number;
   readonly labels: LabelMap;
-  /** Its first pod has come or its last has gone: whoever asks its sets is told. */
+  /** Its first pod has come or its last has gone: whoever reads its sets is notified. */
   readonly presence: boolean;
   readonly from: Place;
 }

@@ -7,7 +7,7 @@ import { sliceName } from '../names.ts';
 import { type Desired, show } from '../tables.ts';
 import type { SlicedPod, SliceRow } from '../types.ts';
 import { Marks } from './marks.ts';
-import type { Step } from './steps.ts';
+import type { Piece } from './pieces.ts';
 
 /** Endpoints per slice. */
 export const SLICE_SIZE = 100;
@@ -106,8 +106,8 @@ export class SlicePacker {
     for (const name of this.#changed.take(txn)) this.#show(txn, name);
   }
 
-  /** Steps that show all of them. */
-  *showAll(reader: Reader): Generator<Step> {
+  /** Pieces of work that show all of them. */
+  *showAll(reader: Reader): Generator<Piece> {
     for (const { name } of reader.all(this.#slices)) yield (txn) => this.#show(txn, name);
   }
 

@@ -116,7 +116,7 @@ export class StatusBoard {
     return dueInMs(reader, this.#tables.statusMarks, now(), intervalMs);
   }
 
-  /** What was delayed is folded in its turn, where it is due now; Events that are due are told. */
+  /** What was delayed is folded in its turn, where it is due now; due Events are shown. */
   tellDue(txn: WriteTxn): void {
     const now = this.#options.now();
     for (const mark of [...due(txn, this.#tables.statusMarks, now, this.#options.intervalMs)]) {

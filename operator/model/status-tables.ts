@@ -25,7 +25,7 @@ export interface ShownStatus {
   readonly shownAt: number | undefined;
 }
 
-/** An Event that was told, with what has happened since. Waiting, it is told again when it is due. */
+/** An Event that was shown, with its count since. While it waits it is shown again when it is due. */
 export interface ToldEvent extends Timed {
   readonly row: EventRow;
   readonly toldAt: number;

@@ -115,7 +115,7 @@ function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
   return { status: 'False', reason: code, message: `${said}${consequence}${warning}` };
 }
 
-/** What is said of problems, and how many they are. */
+/** A text of the problems, and how many there are. */
 interface Saying {
   readonly text: string;
   /** Default 1. */

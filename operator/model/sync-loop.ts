@@ -11,7 +11,7 @@ import type { ChangeStream, Reader, StateDB, Table, WriteTxn } from '@weir/state
 import type { Tables } from '../tables.ts';
 import type { Adopted, PolicyObjectKind } from '../types.ts';
 import type { Model } from './model.ts';
-import type { Step } from './steps.ts';
+import type { Piece } from './pieces.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 
 /** Changes of one table that are queued in one round. */
@@ -154,7 +154,7 @@ export class SyncLoop {
   }
 
   /** Takes in what is there. Policies are read by the Services, pods placed by the namespaces that are there. */
-  *#presentRows(present: Reader): Generator<Step> {
+  *#presentRows(present: Reader): Generator<Piece> {
     const { tables, model } = this.#options;
     for (const row of present.all(tables.nodes)) yield (txn) => model.setNode(txn, row);
     for (const row of present.all(tables.policies)) yield (txn) => model.setPolicy(txn, row);
@@ -184,7 +184,7 @@ export class SyncLoop {
     await this.#rounds(model.completion(before, missing));
   }
 
-  async #rounds(steps: Iterator<Step>): Promise<void> {
+  async #rounds(steps: Iterator<Piece>): Promise<void> {
     const { model, stopwatch = machineStopwatch } = this.#options;
     for (let more = true; more && !this.#stop.signal.aborted; ) {
       model.round((txn) => {

@@ -8,16 +8,16 @@ import { secondsOf } from './events.ts';
 import { Marks } from './marks.ts';
 import type { PlacedPod } from './placed-pods.ts';
 
-/** Milliseconds of a namespace's window, and in which no pod is told the same twice. */
+/** Milliseconds of a namespace's window, in which no pod gets the same Event twice. */
 const WINDOW_MS = 60_000;
-/** Pods of a namespace that are told in a window. The others are when unused identities are collected next. */
+/** Pods of a namespace that get an Event in a window. The others get theirs when unused identities are collected next. */
 const MOST_TOLD = 100;
-/** Milliseconds after which a pod that still waits is told again: API servers forget Events after an hour. */
+/** Milliseconds after which a pod that still waits gets its Event again: API servers drop Events after an hour. */
 const AGAIN_MS = 30 * 60_000;
 /** As the keys of these Events begin. */
 const EVENTS = keys.join('pods');
 
-/** A namespace of which pods were told. */
+/** A namespace whose pods got Events. */
 interface Window {
   readonly namespace: string;
   /** Milliseconds since the epoch. */
@@ -37,7 +37,7 @@ export interface WaitingPodsOptions {
 export class WaitingPods {
   readonly #options: WaitingPodsOptions;
   readonly #windows: Table<Window>;
-  /** Pods that are to be told, where they still wait. */
+  /** Pods that get an Event if they still wait. */
   readonly #untold = new Marks<string>();
 
   constructor(db: StateDB, options: WaitingPodsOptions) {
@@ -56,7 +56,7 @@ export class WaitingPods {
     if (!same) this.#untold.add(txn, row.key);
   }
 
-  /** All that wait are told of. Returns the accounts that they wait for. */
+  /** Reports all that wait. Returns the accounts that they wait for. */
   all(txn: WriteTxn): Set<string> {
     const accounts = new Set<string>();
     for (const { row, waiting } of txn.prefix(this.#options.pods, '', 'waiting')) {
@@ -74,7 +74,7 @@ export class WaitingPods {
     }
   }
 
-  /** Forgets what was told of pods that wait no more. Those that do are to be told, or told again: first who was not told yet. */
+  /** Forgets Events of pods that wait no more. Those that still wait get an Event, first those that have none yet. */
   collect(txn: WriteTxn, now: number): void {
     const { pods, events } = this.#options;
     for (const { namespace, since } of txn.all(this.#windows))
@@ -129,7 +129,7 @@ export class WaitingPods {
     });
   }
 
-  /** Whether one more pod of the namespace may be told now. */
+  /** Whether one more pod of the namespace may get an Event now. */
   #admits(txn: WriteTxn, row: PodRow, because: NoIdentityError): boolean {
     const now = this.#options.now();
     const { namespace } = row;

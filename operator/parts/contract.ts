@@ -1,7 +1,7 @@
 /**
  * A part of the operator: one feature, in one folder, with all that it brings.
  *
- * What it needs and how it starts and stops is said in `@weir/process/parts`. Beside that a part may bring flags, settings, metrics, reasons why
+ * `@weir/process/parts` has what a part needs and how it starts and stops. Besides, a part may bring flags, settings, metrics, reasons why
  * the operator is not ready or not well, which of its failures are no line of the log, what it reads and writes, and webhooks; tables it makes by `context.db`. The
  * operator puts together what its parts bring, and names none of them: `part-list.ts` does.
  *
@@ -104,7 +104,7 @@ export interface Webhook {
 }
 
 export interface OperatorPart<Value = unknown> extends Part<Value> {
-  /** Why it does not do its work yet, for /readyz; undefined: it does. The first in the order of start is told. */
+  /** Why it does not do its work yet, for /readyz; undefined: it does. /readyz shows the first in the order of start. */
   readonly unready?: () => string | undefined;
   /** This replica waits for its turn: those that start later are not asked why they are not ready. */
   readonly standsBy?: () => boolean;

@@ -1,4 +1,4 @@
-/** What Weir derived and said, found in the API and taken back. Every step may be repeated. */
+/** Finds what Weir wrote into the API and removes it. Every function may be called again. */
 import {
   ApiError,
   type CiliumPolicyObject,

@@ -2,7 +2,7 @@
  * `operator.mjs uninstall`: takes Weir out of the cluster before its workloads are deleted (the chart's pre-delete hook).
  *
  *   1. no operator runs          2. the DaemonSet asks its agents to clear their nodes     3. each Ready node's agent has
- *   4. what Weir derived is deleted, and what it said on policies is taken back
+ *   4. what Weir derived is deleted, and its conditions are removed from policies
  *
  * Guarantees: nothing derived is deleted before every Ready node that has an agent is clear, so that no kernel enforces
  * rules that the API does not hold; what cannot be done in time is named with its nodes; a second run goes on where the

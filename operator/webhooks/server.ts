@@ -9,7 +9,7 @@ import { TlsServer, type TlsServerOptions } from '@weir/process/tls-server';
 import type { AdmissionAnswer, AdmissionRequest, Webhook } from '../parts/contract.ts';
 import { ReviewError, requestIn, reviewOf } from './review.ts';
 
-/** An object of up to 1.5 MB, which is what etcd takes, as it was and as it is to be, and what is said of it. */
+/** An object of up to 1.5 MB, which is what etcd takes, as it was and as it is to be, with the request around it. */
 const MOST_BYTES = 4_194_304;
 /** Half of what an API server waits by default. */
 const REVIEW_MS = 5_000;

@@ -4,7 +4,7 @@ import {
   type ClassRows,
   type CompileInput,
   compile,
-  compileSteps,
+  compilePieces,
   describeRule,
   evaluate,
   explain,
@@ -311,7 +311,7 @@ describe('resolve', () => {
   });
 });
 
-describe('compileSteps()', () => {
+describe('compilePieces()', () => {
   it('does the same in steps, the more the more identities there are', () => {
     const ids = (count: number): number[] => Array.from({ length: count }, (_, at) => 1000 + at);
     const sized = (count: number): CompileInput =>
@@ -319,7 +319,7 @@ describe('compileSteps()', () => {
         peerSets: { identities: (hash) => ids(count).filter((id) => hash === 'large' || id % 2 === 0) },
       });
     const stepsOf = (count: number): number => {
-      const work = compileSteps(sized(count));
+      const work = compilePieces(sized(count));
       for (let steps = 1; ; steps += 1) {
         const { done, value } = work.next();
         if (done !== true) continue;

@@ -12,14 +12,14 @@ import type {
   CompileInput,
   Direction,
   PeerIdentity,
-  Steps,
+  Pieces,
 } from './types.ts';
 
 const NOBODY: CompiledDirection['scope'] = { unknown: [], pod: [], world: [] };
 const UNENFORCED: CompiledDirection = { enforced: false, scope: NOBODY, classes: [] };
 
-/** Identities that a step looks at: some ten microseconds. */
-const STEP = 64;
+/** Identities of a piece: some ten microseconds. */
+const PIECE = 64;
 
 /**
  * The rules that select one endpoint -> what its slot holds. Near-linear in members, peers, port ranges, the numbers of
@@ -31,15 +31,15 @@ const STEP = 64;
  * @throws UnknownPeerSetError, InvalidResolvedRuleError
  */
 export function compile(input: CompileInput): CompiledPolicy {
-  const steps = compileSteps(input);
+  const pieces = compilePieces(input);
   for (;;) {
-    const { done, value } = steps.next();
+    const { done, value } = pieces.next();
     if (done === true) return value;
   }
 }
 
-/** The same in steps, for policies of very many identities. */
-export function* compileSteps(input: CompileInput): Steps<CompiledPolicy> {
+/** The same in pieces, for policies of very many identities. */
+export function* compilePieces(input: CompileInput): Pieces<CompiledPolicy> {
   for (const rule of input.rules) checkRule(rule);
   if (input.mode === 'never') return { ingress: UNENFORCED, egress: UNENFORCED };
   const identities = knownIdentities(input.identities);
@@ -61,7 +61,7 @@ function* compileDirection(
   direction: Direction,
   input: CompileInput,
   identities: ReadonlyMap<number, PeerIdentity>,
-): Steps<CompiledDirection> {
+): Pieces<CompiledDirection> {
   const rules = rulesOf(direction, input);
   if (rules.length === 0 && input.mode === 'default') return UNENFORCED;
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
@@ -119,12 +119,12 @@ class Classes {
     this.#options = options;
   }
 
-  *add(ids: readonly number[]): Steps<void> {
+  *add(ids: readonly number[]): Pieces<void> {
     const { identities, hitsOf, painter, budget, scopes, fallback, exempt } = this.#options;
-    let steps = 0;
+    let done = 0;
     for (const id of ids) {
       if (budget.spent) return;
-      if (++steps % STEP === 0) yield;
+      if (++done % PIECE === 0) yield;
       const identity = identities.get(id) ?? { id };
       const hits = hitsOf.of(identity);
       if (hitsOf.isPlain(identity, hits, scopes[scopeOf(id)])) continue;
@@ -138,7 +138,7 @@ class Classes {
       const found = this.#of(rows);
       if (name !== undefined) this.#byHits.set(name, found);
       found.members.push(id);
-      if (rows.length >= STEP) yield;
+      if (rows.length >= PIECE) yield;
     }
   }
 

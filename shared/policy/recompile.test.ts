@@ -7,23 +7,23 @@ import {
   type CompileInput,
   changesOf,
   compile,
+  type Pieces,
   type RecompileInput,
   type RulePort,
-  recompileSteps,
+  recompilePieces,
   rowsIn,
-  type Steps,
 } from './index.ts';
 
 const SETS = ['a', 'b', 'c'] as const;
 type Sets = Readonly<Record<string, ReadonlySet<number>>>;
 
 function recompile(before: CompiledPolicy, input: RecompileInput): CompiledPolicy | undefined {
-  return run(recompileSteps(before, input));
+  return run(recompilePieces(before, input));
 }
 
-function run<T>(steps: Steps<T>): T {
+function run<T>(pieces: Pieces<T>): T {
   for (;;) {
-    const { done, value } = steps.next();
+    const { done, value } = pieces.next();
     if (done === true) return value;
   }
 }

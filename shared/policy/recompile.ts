@@ -17,9 +17,9 @@ import type {
   CompileInput,
   Direction,
   PeerIdentity,
+  Pieces,
   ResolvedRule,
   SelectorHash,
-  Steps,
 } from './types.ts';
 
 /** More than so many identities, or identities times classes, are not much less work than compiling anew. */
@@ -61,7 +61,7 @@ export function isSmallChange(before: CompiledPolicy, changed: ReadonlySet<numbe
  * identities. Linear in the identities that changed times the sets that they are in, in the peers of the rules, and in the classes.
  * @throws InvalidResolvedRuleError where rules have changed
  */
-export function* recompileSteps(before: CompiledPolicy, input: RecompileInput): Steps<CompiledPolicy | undefined> {
+export function* recompilePieces(before: CompiledPolicy, input: RecompileInput): Pieces<CompiledPolicy | undefined> {
   const { changed, rulesBefore = input.rules } = input;
   if (!isSmallChange(before, changed) || input.mode === 'never') return undefined;
   if (rulesBefore !== input.rules) for (const rule of input.rules) checkRule(rule);
@@ -78,7 +78,7 @@ function* recompileDirection(
   direction: Direction,
   before: CompiledDirection,
   input: RecompileInput,
-): Steps<CompiledDirection | undefined> {
+): Pieces<CompiledDirection | undefined> {
   const all = rulesOf(direction, input);
   const had = input.rulesBefore === undefined ? all : rulesOf(direction, { rules: input.rulesBefore });
   if ((all.length === 0) !== (had.length === 0) || all.some(deniesByDefault) !== had.some(deniesByDefault))
@@ -177,7 +177,7 @@ function* moved(
   ids: readonly number[],
   wanted: ReadonlyMap<number, ClassRows>,
   budget: RowBudget,
-): Steps<Classes> {
+): Pieces<Classes> {
   const at = new Map<ClassRows, number>();
   const joining = new Map<number, number[]>();
   const rowsAt: ClassRows[] = classes.map(({ rows }) => rows);

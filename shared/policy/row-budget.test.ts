@@ -2,7 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { RESERVED_ID } from '@weir/identity';
 import { portPrefixes } from '@weir/net';
 import fc from 'fast-check';
-import { type CompileInput, compile, compileSteps, evaluate, MOST_ROWS, parsePolicy } from './index.ts';
+import { type CompileInput, compile, compilePieces, evaluate, MOST_ROWS, parsePolicy } from './index.ts';
 import { Judge } from './testing/judge.ts';
 import { mixedPoliciesArbitrary } from './testing/network-policies.ts';
 import { SMALL_WORLD } from './testing/worlds.ts';
@@ -34,9 +34,9 @@ function square(cidrs: number, everybody = cidrs, fields: Partial<ResolvedRule> 
   };
 }
 
-/** Steps that compiling takes. */
+/** Pieces that compiling takes. */
 function stepsOf(input: CompileInput): number {
-  const work = compileSteps(input);
+  const work = compilePieces(input);
   for (let steps = 1; ; steps += 1) if (work.next().done === true) return steps;
 }
 

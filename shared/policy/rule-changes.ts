@@ -1,8 +1,8 @@
 /** Whom an edit of rules concerns, where that is a few. Most of a list of peers is as it was: only what is between its ends that are is looked at closely. */
-import type { PeerRef, ResolvedRule, SelectorHash, Steps } from './types.ts';
+import type { PeerRef, Pieces, ResolvedRule, SelectorHash } from './types.ts';
 
-/** Rules and peers that a step looks at: some ten microseconds. */
-const STEP = 64;
+/** Rules and peers of a piece: some ten microseconds. */
+const PIECE = 64;
 
 /** Members of the sets, and addresses within the CIDRs. */
 export interface RuleChanges {
@@ -29,27 +29,27 @@ interface Noted {
 export function* changesOf(
   before: readonly ResolvedRule[],
   after: readonly ResolvedRule[],
-): Steps<RuleChanges | undefined> {
+): Pieces<RuleChanges | undefined> {
   const changes: Noted = { peerSets: new Set(), cidrs: new Set() };
   const come = new Map<string, ResolvedRule[]>();
-  let steps = 0;
+  let done = 0;
   for (const rule of after) {
     const key = allButPeers(rule);
     const same = come.get(key);
     if (same === undefined) come.set(key, [rule]);
     else same.push(rule);
-    if (++steps % STEP === 0) yield;
+    if (++done % PIECE === 0) yield;
   }
   for (const rule of before) {
     // Of rules that differ in their peers alone, those that they have in common are not concerned.
     const same = come.get(allButPeers(rule))?.pop();
     if (!(yield* note(changes, rule.peers, same === undefined ? [] : same.peers))) return undefined;
-    if (++steps % STEP === 0) yield;
+    if (++done % PIECE === 0) yield;
   }
   for (const fresh of come.values())
     for (const { peers } of fresh) {
       if (!(yield* note(changes, [], peers))) return undefined;
-      if (++steps % STEP === 0) yield;
+      if (++done % PIECE === 0) yield;
     }
   return changes;
 }
@@ -95,18 +95,18 @@ function* note(
   changes: Noted,
   before: readonly PeerRef[] | undefined,
   after: readonly PeerRef[] | undefined,
-): Steps<boolean> {
+): Pieces<boolean> {
   if (before === undefined || after === undefined) return before === after;
   const [some, others] = between(before, after, samePeer);
   yield;
   const [had, has] = [yield* byText(some), yield* byText(others)];
-  let steps = 0;
+  let done = 0;
   for (const [some, others] of [
     [had, has],
     [has, had],
   ] as const)
     for (const [text, peer] of some) {
-      if (++steps % STEP === 0) yield;
+      if (++done % PIECE === 0) yield;
       if (others.has(text)) continue;
       if ('entity' in peer) return false;
       if ('peerSet' in peer) changes.peerSets.add(peer.peerSet);
@@ -138,12 +138,12 @@ function sameList(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every((text, at) => text === b[at]);
 }
 
-function* byText(peers: readonly PeerRef[]): Steps<ReadonlyMap<string, PeerRef>> {
+function* byText(peers: readonly PeerRef[]): Pieces<ReadonlyMap<string, PeerRef>> {
   const found = new Map<string, PeerRef>();
-  let steps = 0;
+  let done = 0;
   for (const peer of peers) {
     found.set(textOf(peer), peer);
-    if (++steps % STEP === 0) yield;
+    if (++done % PIECE === 0) yield;
   }
   return found;
 }

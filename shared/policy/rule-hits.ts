@@ -6,10 +6,10 @@ import { entityHas, outsidePrefix } from './membership.ts';
 import { compareNumber } from './order.ts';
 import type { PeerNames } from './peer-names.ts';
 import type { RowBudget } from './row-budget.ts';
-import type { Entity, PeerIdentity, PeerSetView, ResolvedRule, SelectorHash, Steps } from './types.ts';
+import type { Entity, PeerIdentity, PeerSetView, Pieces, ResolvedRule, SelectorHash } from './types.ts';
 
-/** Peers and members that a step looks at: some ten microseconds. */
-const STEP = 64;
+/** Peers and members of a piece: some ten microseconds. */
+const PIECE = 64;
 
 const NONE: readonly number[] = [];
 
@@ -63,13 +63,13 @@ export class RuleHits {
   }
 
   /** To be done before anything is asked. `membersOf`: undefined when the set is not known. */
-  *index(membersOf: PeerSetView['identities']): Steps<void> {
+  *index(membersOf: PeerSetView['identities']): Pieces<void> {
     const sets = new Map<SelectorHash, number>();
-    let steps = 0;
+    let done = 0;
     for (const [index, rule] of this.#rules.entries()) {
       if (rule.peers === undefined) this.#anyPeer.push(index);
       for (const peer of rule.peers ?? []) {
-        if (++steps % STEP === 0) yield;
+        if (++done % PIECE === 0) yield;
         if ('entity' in peer) append(this.#byEntity, peer.entity, index);
         else if ('cidr' in peer) {
           this.#cidrs.add(this.#cidrRule.length, peer.cidr, peer.except ?? []);
@@ -86,7 +86,7 @@ export class RuleHits {
           sets.set(peer.peerSet, number);
           for (const id of members) {
             append(this.#setsOf, id, number);
-            if (++steps % STEP === 0) yield;
+            if (++done % PIECE === 0) yield;
           }
         }
       }
@@ -94,7 +94,7 @@ export class RuleHits {
   }
 
   /** Every identity that may differ from its scope, ascending. */
-  *candidates(known: Iterable<number>): Steps<readonly number[]> {
+  *candidates(known: Iterable<number>): Pieces<readonly number[]> {
     const ids = new Set(known);
     for (const id of this.#setsOf.keys()) if (id !== RESERVED_ID.unknown) ids.add(id);
     for (const id of this.#names.identities()) ids.add(id);

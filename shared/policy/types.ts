@@ -268,5 +268,5 @@ export interface CompileInput {
   readonly mostRows?: number;
 }
 
-/** Work in steps: it yields where its caller may do something else, if only that does not change what the work reads. */
-export type Steps<T> = Generator<void, T, void>;
+/** Work in pieces: it yields where its caller may do something else, if only that does not change what the work reads. */
+export type Pieces<T> = Generator<void, T, void>;

@@ -167,7 +167,7 @@ describe('uninstall', () => {
     await asAgent(report('n5', {}));
     startAgents(['n1']);
     await expect(run(700)).rejects.toThrow(
-      /not done within 0\.7 s: these nodes are not clear: n2 \(agent pod weir-agent-n2 has not said so\); n5 \(no agent runs there\)\. Look at/,
+      /not done within 0\.7 s: these nodes are not clear: n2 \(agent pod weir-agent-n2 has not confirmed it\); n5 \(no agent runs there\)\. Look at/,
     );
     expect(await counts()).toEqual({ ...before, NodePolicyStatus: 3 });
     expect((await policy()).status).toBeDefined();
