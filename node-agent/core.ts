@@ -52,7 +52,7 @@ export interface CoreOptions {
   readonly kernel?: KernelOptions;
   /** What other parts of the agent bring; asked for at the start. */
   readonly brought?: () => Brought;
-  /** The core cannot go on, and the agent is to begin anew: what is in the kernel stays enforced. */
+  /** The core cannot go on and the agent must restart; what is in the kernel stays enforced. */
   readonly onLost?: (error: Error) => void;
   readonly log: Logger;
 }

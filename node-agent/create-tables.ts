@@ -131,7 +131,7 @@ function strayness({ gone, found, pod, labels }: EndpointRow): readonly string[]
   return found !== undefined && pod === undefined && labels === undefined ? ['found'] : [];
 }
 
-/** Tables that the kernel's content is concluded from: before each of them is complete, it is left as it is. */
+/** Tables that the kernel's content is computed from: before each of them is complete, it is left as it is. */
 export function inputTables(tables: Tables): readonly AnyTable[] {
   const {
     policyStatuses: _statuses,

@@ -55,7 +55,7 @@ export class ImportedRulesError extends CoreError {
 }
 
 /**
- * A plan of what to put in force broke off by an unexpected error. The agent ends, and begins anew with all that it knows.
+ * A plan of what to put in force broke off by an unexpected error. The agent ends, and restarts with all that it knows.
  * @fix What the kernel enforces stays meanwhile. Where it happens again, report the error with its stack, which the log has.
  */
 export class PlanLostError extends CoreError {

@@ -202,7 +202,7 @@ export interface EndpointStateRow {
   readonly labels: LabelMap;
   readonly slot: number;
   readonly enforced: Readonly<Record<'ingress' | 'egress', boolean>>;
-  /** Datapath revision: grows whenever a decision for this endpoint may differ; established flows are then judged anew. */
+  /** Datapath revision: grows whenever a decision for this endpoint may differ; established flows are then judged again. */
   readonly revision: number;
   /** Policies that select it: uid -> generation. */
   readonly policies: Readonly<Record<string, number>>;

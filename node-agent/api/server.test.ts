@@ -77,7 +77,7 @@ describe('endpoints', () => {
   });
 });
 
-describe('an endpoint of which nothing has been concluded since the start', () => {
+describe('an endpoint of which nothing has been computed since the start', () => {
   it('is shown as the kernel has it', async () => {
     const row = { id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' };
     core.db.write([core.tables.endpoints], (txn) => txn.insert(core.tables.endpoints, row));

@@ -103,7 +103,7 @@ function addWait(policy: Command, context: CliContext): void {
         const { revision: now } = await client.get<PolicyModel>('/policy');
         if (Number(revision) > now)
           context.err.write(
-            `weir: warning: the agent is at revision ${now}, and ${revision} comes with later changes; numbers begin anew with each agent\n`,
+            `weir: warning: the agent is at revision ${now}, and ${revision} comes with later changes; numbers restart with each agent\n`,
           );
         return client.await(`/policy/wait?revision=${revision}`);
       };

@@ -33,7 +33,7 @@ export class AddressLeases {
   readonly #options: AddressLeasesOptions;
   readonly #table: Table<PodAddressRow>;
   readonly #endpoints: ChangeStream<EndpointRow>;
-  /** Until then an address of which nothing is known rests: it may have been given back before this agent began. */
+  /** Until then an address without a record rests: it may have been released before this agent started. */
   #restsUntil = 0;
   #stopped = false;
   #unfollow: () => void = () => undefined;
@@ -125,7 +125,7 @@ export class AddressLeases {
     if (unused) this.#save();
   }
 
-  /** How long addresses of which nothing is known still rest, as what was given back lately is not known; in milliseconds. */
+  /** How long addresses without a record still rest, as the record of released addresses is incomplete; in milliseconds. */
   get restsFor(): number {
     return Math.max(0, this.#restsUntil - this.#now());
   }

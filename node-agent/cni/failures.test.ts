@@ -89,7 +89,7 @@ describe('while the pod CIDR is full', () => {
     expect(said('error')).toMatchObject([{ ...FULL, times: expect.any(Number) }]);
   });
 
-  it('one line tells that it is over; where it begins anew soon, nobody is called again', async () => {
+  it('one line tells that it is over; where it recurs soon, nobody is called again', async () => {
     occupied(true);
     await fail('a');
     now += 30_000;

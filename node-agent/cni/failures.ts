@@ -109,7 +109,7 @@ export class Failures {
     const key = `${of} ${code}`;
     const before = txn.get(this.#table, key);
     const say = before === undefined || now - before.saidAt >= REPEAT_MS;
-    // Over, and there again: who was called knows of it; it is counted anew.
+    // Over, and there again: who was called knows of it; it is counted again.
     const goesOn = before !== undefined && before.over === undefined;
     const times = goesOn ? before.count + 1 : 1;
     txn.upsert(this.#table, {

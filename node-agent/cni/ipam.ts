@@ -114,7 +114,7 @@ export class Ipam {
     throw new AddressesRestingError(cidr, total, taken, { rest: counts.has('rest'), slice: counts.has('slice') });
   }
 
-  /** Why, and how long, addresses rest of which nothing is known; undefined: there are none. */
+  /** Why, and for how long, addresses without a record rest; undefined: there are none. */
   get resting(): string | undefined {
     return this.#options.leases.restsFor === 0
       ? undefined

@@ -578,7 +578,7 @@ describe('CHECK and GC', () => {
     expect(await request('CHECK', one())).toEqual({ ok: true });
   });
 
-  it('takes nothing from a pod that is attached anew while others are removed', async () => {
+  it('takes nothing from a pod that is attached again while others are removed', async () => {
     const network = nodeNetwork();
     const remove = network.removeLink.bind(network);
     core = new FakeCore();

@@ -119,7 +119,7 @@ export class CniService {
     return this.#conflicts.status();
   }
 
-  /** Why, and how long, addresses rest of which nothing is known; undefined: there are none. */
+  /** Why, and for how long, addresses without a record rest; undefined: there are none. */
   resting(): string | undefined {
     return this.#ipam.resting;
   }
@@ -288,7 +288,7 @@ export class CniService {
       const name = ownInterface(endpoint);
       if (name === undefined || keep.has(name)) continue;
       await this.#inOrder(name, async () => {
-        // Since then the pod may have been attached anew, which the runtime's list does not know of.
+        // Since then the pod may have been attached again, which the runtime's list does not know of.
         if (this.#attachments.endpoints().some(({ ifindex }) => ifindex === endpoint.ifindex)) await this.#remove(name);
       });
     }

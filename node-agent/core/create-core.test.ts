@@ -293,7 +293,7 @@ describe('core on the kernel', () => {
     await expect(second.start()).rejects.toThrow(`process ${process.pid}`);
   });
 
-  it('is refused a second agent though its root was removed and made anew', async () => {
+  it('is refused a second agent though its root was removed and recreated', async () => {
     await core.stop();
     core = await started({ kernel: { auditMs: 20 } });
     rmSync(lab.root, { recursive: true });

@@ -13,7 +13,7 @@ import type { EndpointRow, EndpointStateRow } from '../tables.ts';
 import { connectionsCheck, endpointsCheck, labelsCheck, stepsCheck } from './endpoint-checks.ts';
 import { healthOf, incompleteText, RULES_UNKNOWN } from './health.ts';
 import { InputGates } from './input-gates.ts';
-import { breathe, KernelSide } from './kernel-side.ts';
+import { KernelSide, yieldNow } from './kernel-side.ts';
 import { LocalEndpoints } from './local-endpoints.ts';
 import { PendingInputs } from './pending-inputs.ts';
 import { PodEvents } from './pod-events.ts';
@@ -70,7 +70,7 @@ class KernelCore implements Core {
       core: options,
       numbers: this.#numbers,
       now,
-      breathe,
+      yieldNow,
     });
     this.naming = namingOf(this.#model, (endpoint) => this.#side?.endpoints.acknowledged(endpoint)?.policies ?? {});
     this.#pending = new PendingInputs(this.db, () => this.#gates.pending(), now);
@@ -329,7 +329,7 @@ class KernelCore implements Core {
         labelsCheck({
           waiting: this.#model.unidentified(),
           now: performance.now(),
-          concluding: pending.length === 0,
+          computing: pending.length === 0,
         }),
         this.files.check(),
         stepsCheck(this.#model.failedSteps()),

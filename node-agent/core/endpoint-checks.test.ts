@@ -101,10 +101,10 @@ describe('whose endpoints are', () => {
 describe('endpoints without an identity', () => {
   const none = 'the labels of every endpoint have an identity';
 
-  it('are said after 5 s, with the reason, and not while nothing is concluded', async () => {
+  it('are said after 5 s, with the reason, and not while nothing is computed', async () => {
     const world = basic();
-    const said = (now: number, concluding = true): readonly unknown[] => {
-      const { ok, warning, message } = labelsCheck({ waiting: world.model.unidentified(), now, concluding });
+    const said = (now: number, computing = true): readonly unknown[] => {
+      const { ok, warning, message } = labelsCheck({ waiting: world.model.unidentified(), now, computing });
       return [ok, warning, message];
     };
     await world.plan();
@@ -116,7 +116,7 @@ describe('endpoints without an identity', () => {
     expect(said(5_999)).toEqual([true, undefined, fresh]);
     const late = 'without an identity: endpoint 2 (for 5 s: pod ns/late is not known on this node yet)';
     expect(said(6_000)).toEqual([true, true, late]);
-    // What is concluded anew is since when it was.
+    // What is computed again is since when it was.
     world.pass(4_000);
     world.endpoint(2, { pod: { namespace: 'ns', name: 'late', uid: 'u-late' }, hostMac: '02:00:00:00:00:01' });
     await world.plan();
@@ -133,7 +133,7 @@ describe('labels that the operator gives no identity', () => {
   it('are said after 5 s, with pod, endpoint and how it is judged meanwhile', async () => {
     const world = basic();
     const { model } = world;
-    const said = (now: number): string => labelsCheck({ waiting: model.unidentified(), now, concluding: true }).message;
+    const said = (now: number): string => labelsCheck({ waiting: model.unidentified(), now, computing: true }).message;
     const none = 'the labels of every endpoint have an identity';
     await world.plan();
     world.pass(1_000);

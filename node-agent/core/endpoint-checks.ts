@@ -106,11 +106,11 @@ export interface LabelsCheckSources {
   /** Milliseconds, by the clock of `unnumberedSince`. */
   readonly now: number;
   /** Whether endpoints are given their identities: not before the inputs are complete. */
-  readonly concluding: boolean;
+  readonly computing: boolean;
 }
 
 /** Whether every endpoint has the identity of its labels. */
-export function labelsCheck({ waiting, now, concluding }: LabelsCheckSources): HealthCheck {
+export function labelsCheck({ waiting, now, computing }: LabelsCheckSources): HealthCheck {
   const name = 'labels';
   const all = Array.from(waiting, (info) => {
     const { unnumberedSince, closedSince } = info;
@@ -122,7 +122,7 @@ export function labelsCheck({ waiting, now, concluding }: LabelsCheckSources): H
     lasting.filter(({ info }) => info.unnumberedSince === undefined),
   ];
   const wrong = [
-    ...(concluding ? [] : ['endpoints get their identities when the inputs are complete']),
+    ...(computing ? [] : ['endpoints get their identities when the inputs are complete']),
     ...(unnumbered.length === 0
       ? []
       : [

@@ -53,7 +53,7 @@ function isTexts(value: unknown): boolean {
 }
 
 /**
- * Why a remembered endpoint is none any more; undefined when its interface is there. After a reboot names and indexes may be
+ * Why a saved endpoint is dropped; undefined when its interface is there. After a reboot names and indexes may be
  * those of other interfaces: all that is known of the interface must agree.
  */
 export function outdated(row: EndpointRow, interfaces: ReadonlyMap<string, NodeInterface>): string | undefined {

@@ -24,7 +24,7 @@ export type EndpointWord =
   | 'restoring'
   /** The kernel has been given what is wanted, and has not acknowledged it yet. */
   | 'regenerating'
-  /** What it should be cannot be concluded: it is judged by what it was before. */
+  /** What it should be cannot be computed: it is judged by what it was before. */
   | 'waiting-to-regenerate'
   | 'interface-gone';
 
@@ -38,7 +38,7 @@ export interface Acknowledged
 
 export interface EndpointStatus {
   readonly row: EndpointRow;
-  /** Undefined: nothing is concluded yet. */
+  /** Undefined: nothing is computed yet. */
   readonly wanted: EndpointStateRow | undefined;
   /** Undefined: the kernel has nothing of it. */
   readonly acknowledged: Acknowledged | undefined;

@@ -45,11 +45,11 @@ const TOLD = 3;
 const now = (): number => performance.now();
 
 /** Lets timers, sockets and other callers of this process run. */
-export const breathe = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+export const yieldNow = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const clock: Clock = {
   now,
-  breathe,
+  yieldNow,
   quiesce: (since) => {
     const leftMs = since + QUIESCE_MS - now();
     return leftMs <= 0 ? Promise.resolve() : new Promise((resolve) => setTimeout(resolve, leftMs));
@@ -124,7 +124,7 @@ export class KernelSide {
       map: pinned.maps.ct4,
       shares: pinned.ctShares,
       collected: (tick) => pinned.maps.settings.update(settingsKey.encode(1), settingsValue.encode(tick)),
-      breathe,
+      yieldNow,
     });
     this.mark = new RoundMark(pinned.maps.settings);
     this.#stores = {
@@ -196,12 +196,12 @@ export class KernelSide {
           tables,
           ipcache,
           settled: (prefix) => this.writer.rows.addressSettled(prefix),
-          pace: new Pace(now, breathe),
+          pace: new Pace(now, yieldNow),
         }),
         slot: new SlotAudit({
           slots,
           settled: (slot) => this.writer.rows.slotSettled(slot),
-          pace: new Pace(now, breathe),
+          pace: new Pace(now, yieldNow),
         }),
       },
       clock,
@@ -237,7 +237,7 @@ export class KernelSide {
     const attached = this.endpoints.attached();
     await strays.take({ kernel, hooked: this.endpoints.hooked(), pinned: this.endpoints.pinned() });
     await strays.returned();
-    const ipcache = await stores.ipcache.adopt(breathe);
+    const ipcache = await stores.ipcache.adopt(yieldNow);
     const removed = [...this.#pinned.endpoints.removed.map(String), ...stores.ipcache.removed];
     if (removed.length > 0)
       core.log.warn(
@@ -377,7 +377,7 @@ export class KernelSide {
     while (!signal.aborted) {
       await delay(COLLECT_MS, signal, { ref: false });
       if (signal.aborted) return;
-      // Missing PeerSets become failures by the passing of time. A round under way has concluded what the kernel does not have yet, and tells
+      // Missing PeerSets become failures by the passing of time. A round under way has computed what the kernel does not have yet, and tells
       // when it ends.
       try {
         if (!this.sync.busy) on.round();

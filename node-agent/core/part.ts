@@ -7,7 +7,7 @@ import { type AgentContext, definePart, type NodeProblem, type Removal } from '.
 import { createCore } from './create-core.ts';
 import { datapathPart } from './datapath-part.ts';
 
-/** Adopting what is pinned takes as long as there is much of it; the agent that follows would begin anew. */
+/** Adopting pins takes longer the more there are. An agent that is ended meanwhile would have to start over. */
 const START_WITHIN_MS = 600_000;
 
 const flags = {
@@ -58,7 +58,7 @@ function coreOptions({ config, db, agent, log }: AgentContext<CoreConfig>): Core
     allowLocalhost: config.allowLocalhost,
     kubernetes: config.kubernetes,
     db,
-    // Nobody catches it: the process ends, and its successor knows all that it has concluded anew.
+    // Nobody catches it: the process ends, and its successor computes everything again.
     onLost: (error) =>
       setImmediate(() => {
         throw error;

@@ -28,7 +28,7 @@ export class PendingInputs {
     this.#table = db.table<Pending>({ name: 'pendingInputs', key: (row) => row.name });
   }
 
-  /** Which they are now. To be called whenever some may have come. */
+  /** Evaluates which are missing now. Call it whenever some may have come. */
   look(): readonly string[] {
     const names = this.#missing();
     const now = this.#now();

@@ -149,7 +149,7 @@ describe('an endpoint whose interface went away', () => {
     expect(rows()).toEqual([anew]);
   });
 
-  it('counts anew when that is back, unless it was deleted while the interfaces were read', async () => {
+  it('counts again when that is back, unless it was deleted while the interfaces were read', async () => {
     const gone = { ...found, interfaceName: 'weirback', gone: '2026-01-01T00:00:00Z' };
     put(gone);
     const back = await strays.returned();

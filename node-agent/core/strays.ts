@@ -43,7 +43,7 @@ export class Strays {
     this.#options = options;
   }
 
-  /** Makes rows of what was found and has none. To be called before anything is concluded. */
+  /** Makes rows of what was found and has none. Call it before anything is computed. */
   async take({ kernel, hooked, pinned }: FoundAtStart): Promise<void> {
     const { db, tables, nodeNetns, numbers } = this.#options;
     using snapshot = db.read();
@@ -111,7 +111,7 @@ export class Strays {
     const row = db.write([tables.endpoints], (txn) => {
       const known = txn.get(tables.endpoints, tableKey.endpoint(id));
       if (known === undefined || known.gone !== undefined) return undefined;
-      // Nobody will say that it is to be forgotten.
+      // Nobody else will delete it.
       if (known.found !== undefined && known.pod === undefined && !away)
         txn.delete(tables.endpoints, tableKey.endpoint(id));
       else txn.upsert(tables.endpoints, { ...known, gone: new Date().toISOString() });
@@ -125,7 +125,7 @@ export class Strays {
     save();
   }
 
-  /** Endpoints whose interface is there again, as it was or with another index: they count anew, and are to be closed before anything else. */
+  /** Endpoints whose interface is there again, as it was or with another index: they count again, and are to be closed before anything else. */
   async returned(): Promise<readonly EndpointRow[]> {
     const { db, tables, nodeNetns, log, save } = this.#options;
     using snapshot = db.read();

@@ -108,7 +108,7 @@ function world(
       },
     },
     contents: { address: of.address ?? NOTHING, slot },
-    clock: { now: () => 0, breathe: async () => undefined },
+    clock: { now: () => 0, yieldNow: async () => undefined },
     pinned: { unpinned: () => [], repin: () => undefined },
     interfaces: {
       guardReturned: async () => {
@@ -194,7 +194,7 @@ describe('what a pass finds', () => {
     ]);
     // Nothing of it was left to be told of.
     expect(state.faultsTold).toBe(0);
-    // The next pass tells anew.
+    // The next pass tells again.
     await compare();
     expect([state.told.slice(1), warnings().length]).toEqual([[text(1)], 2]);
   });

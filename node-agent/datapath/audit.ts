@@ -61,7 +61,7 @@ export interface AuditOptions {
   };
   readonly kernel: Pick<KernelStores, 'slots' | 'ipcache' | 'endpoints' | 'clearFlows'>;
   readonly contents: Readonly<Record<Content, ContentAudit>>;
-  readonly clock: Pick<Clock, 'now' | 'breathe'>;
+  readonly clock: Pick<Clock, 'now' | 'yieldNow'>;
   readonly pinned: Pick<PinnedDatapath, 'unpinned' | 'repin'>;
   readonly interfaces: {
     /** Gives those that were gone, and are there again, their programs. */
@@ -158,12 +158,12 @@ export class Audit {
     db.write([this.#passes], (txn) => txn.upsert(this.#passes, { part, at: new Date().toISOString(), seconds, left }));
   }
 
-  /** Whether what maps hold can be compared: before the first plan is in force nobody knows what it is to be. */
+  /** Whether map contents can be compared: before the first plan is in force the wanted content is unknown. */
   get canCompare(): boolean {
     return this.#options.writer.adopted;
   }
 
-  /** Whether the fault is of something that an edit has yet to reach: what it is to hold is not what it holds. */
+  /** Whether the fault is of something that waits for an edit: its wanted content differs from its acknowledged one. */
   #changes({ part, of }: Fault): boolean {
     const { writer } = this.#options;
     if (of === UNSEEN) return false;
@@ -188,7 +188,7 @@ export class Audit {
   }
 
   /**
-   * Puts back what was found, and returns what was. `over`: faults that are none any more. All are faults until the flows that they may have
+   * Repairs the faults found and returns those repaired. `over`: faults that went by themselves. All count until the flows that they may have
    * allowed are judged again.
    */
   async #settle(found: readonly Fault[], over: readonly Fault[]): Promise<readonly Fault[]> {

@@ -12,7 +12,7 @@ const told: number[] = [];
 const collected = (tick: number): void => {
   told.push(tick);
 };
-const conntrack = () => new Conntrack({ map, shares: ctShares, collected, breathe: async () => undefined });
+const conntrack = () => new Conntrack({ map, shares: ctShares, collected, yieldNow: async () => undefined });
 const { signal } = new AbortController();
 const ESTABLISHED = CT_FLAGS.replied | CT_FLAGS.acked;
 afterEach(() => {
@@ -90,7 +90,7 @@ describe('a share of the table', () => {
     const collector = new Conntrack({
       map,
       collected,
-      breathe: async () => undefined,
+      yieldNow: async () => undefined,
       // The count is read first; then a program stores two flows.
       shares: {
         correct: (before, found) => ctShares.correct(before, found),

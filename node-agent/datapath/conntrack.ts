@@ -18,7 +18,7 @@ export interface ConntrackOptions {
   readonly shares: Pick<CtShares, 'counted' | 'correct' | 'clear' | 'allow' | 'isSpent'>;
   /** The programs collect by themselves when user space has not for a minute. */
   readonly collected: (tick: number) => void;
-  readonly breathe: () => Promise<void>;
+  readonly yieldNow: () => Promise<void>;
 }
 
 /** Collects garbage in the connection table, in small steps, and shares the table out among endpoints. */
@@ -26,15 +26,15 @@ export class Conntrack {
   readonly #map: BpfMap;
   readonly #shares: ConntrackOptions['shares'];
   readonly #collected: ConntrackOptions['collected'];
-  readonly #breathe: () => Promise<void>;
+  readonly #yieldNow: () => Promise<void>;
   /** Entries of each endpoint that the last collection left. */
   #left: ReadonlyMap<number, number> = new Map();
 
-  constructor({ map, shares, collected, breathe }: ConntrackOptions) {
+  constructor({ map, shares, collected, yieldNow }: ConntrackOptions) {
     this.#map = map;
     this.#shares = shares;
     this.#collected = collected;
-    this.#breathe = breathe;
+    this.#yieldNow = yieldNow;
     shares.allow(Math.ceil(map.info.maxEntries * MOST_OF_ALL));
   }
 
@@ -119,7 +119,7 @@ export class Conntrack {
       if (batch.length > 0) this.#map.deleteBatch(batch);
       deleted += batch.length;
       batch = [];
-      await this.#breathe();
+      await this.#yieldNow();
       if (signal.aborted) return { entries, deleted };
     }
     if (batch.length > 0) this.#map.deleteBatch(batch);

@@ -113,7 +113,7 @@ describe('AddressAudit', () => {
     map.close();
   });
 
-  it('begins anew after the kernel could not be asked', async () => {
+  it('restarts after the kernel could not be asked', async () => {
     const { map, ipcache, audit } = addresses();
     const holds = jest.spyOn(ipcache, 'holds').mockImplementation(() => {
       throw new Error('no answer');
@@ -161,16 +161,16 @@ describe('SlotAudit', () => {
   async function world() {
     let breaks = 0;
     const now = clock();
-    const breathe = async (): Promise<void> => {
+    const yieldNow = async (): Promise<void> => {
       breaks += 1;
     };
-    const lab = slotLab({ now, breathe });
+    const lab = slotLab({ now, yieldNow });
     await lab.slots.apply(slotRow(1, [5, 6]), () => true);
     await lab.slots.apply(slotRow(2, LARGE), () => true);
     await lab.slots.apply(slotRow(3, [7]), () => true);
     const unsettled = new Set<number>();
     const settled = (slot: number): boolean => !unsettled.has(slot);
-    const audit = new SlotAudit({ slots: lab.slots, settled, pace: new Pace(now, breathe) });
+    const audit = new SlotAudit({ slots: lab.slots, settled, pace: new Pace(now, yieldNow) });
     const inner = (outer: BpfMap, slot: number, change: (map: BpfMap) => void): void => {
       using map = outer.openInner(slotKey.encode(slot));
       if (map === undefined) throw new Error('the slot is not there');

@@ -121,7 +121,7 @@ export class SlotAudit implements ContentAudit {
     for (const slot of slots.numbers()) {
       const problem = slots.misplaced(slot);
       if (problem !== undefined && settled(slot)) found.push({ of: String(slot), problem });
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     return found;
   }

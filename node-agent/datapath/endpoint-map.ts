@@ -102,7 +102,7 @@ export class EndpointMap implements EndpointTable {
   }
 
   /**
-   * Moves endpoints from the hash into cells that are free. To be called when every interface runs programs that look
+   * Moves endpoints from the hash into cells that are free. Call it when every interface runs programs that look
    * into the array: an older version's look only into the hash. The words come after all other fields of all endpoints
    * and a system call, so that no processor pairs a new word with fields that it read ahead of it.
    * @returns endpoints moved

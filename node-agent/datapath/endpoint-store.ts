@@ -86,7 +86,7 @@ export class EndpointStore {
   }
 
   /**
-   * The endpoint goes on with what it has, as the kernel refuses what it is to have: but its flows are judged again, under a revision that neither
+   * The endpoint keeps its policy, as the kernel refuses the wanted one; but its flows are judged again, under a revision that neither
    * has, by what has changed besides.
    */
   judgeAnew({ id, ifindex, revision: refused }: EndpointStateRow, revision: () => number): void {

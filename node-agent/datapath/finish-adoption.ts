@@ -11,7 +11,7 @@ export interface AdoptionOptions {
 }
 
 /**
- * Removes what was found and nobody wants (endpoints whose interface lives have rows: `Strays`): to be called once every table is complete and
+ * Removes what was found and nobody wants (endpoints whose interface lives have rows: `Strays`): call it once every table is complete and
  * everything wanted is in the kernel. Returns the endpoints that are gone.
  */
 export function finishAdoption({ db, tables, kernel, log }: AdoptionOptions): readonly number[] {

@@ -28,7 +28,7 @@ export class IpcacheStore {
   removed: readonly string[] = [];
 
   /** Everything that is there, in steps. An element whose key is no prefix is removed: no agent wrote it. */
-  async adopt(breathe: () => Promise<void>): Promise<[string, number][]> {
+  async adopt(yieldNow: () => Promise<void>): Promise<[string, number][]> {
     const out: [string, number][] = [];
     const odd: string[] = [];
     let step: FoundPrefix[] = [];
@@ -40,7 +40,7 @@ export class IpcacheStore {
       if (step.length === STEP) {
         keep();
         step = [];
-        await breathe();
+        await yieldNow();
       }
       const prefix = nameOf(keyBytes);
       if (prefix.startsWith(ODD)) odd.push(prefix);

@@ -130,7 +130,7 @@ export class KernelRows {
     return status === undefined || status.kind === 'done';
   }
 
-  /** Rows of addresses or of slots that the kernel has not acknowledged: what it is to hold of them is not known. */
+  /** Rows of addresses or slots that the kernel has not acknowledged: their wanted content is unknown. */
   unacknowledged(part: 'address' | 'slot'): number {
     const { lag, failing } = (part === 'slot' ? this.slots : this.ipcache).metrics();
     return lag + failing;

@@ -32,7 +32,7 @@ export interface EnsureLinks {
 /** Which interfaces run the programs. */
 export interface LinkTable {
   /**
-   * Makes sure that both hooks of the interface run this version's programs; what is attached anew comes first.
+   * Makes sure that both hooks of the interface run this version's programs; what is newly attached comes first.
    * @throws InterfaceGoneError
    */
   ensure(endpoint: number, ifindex: number, options?: EnsureLinks): void;

@@ -114,7 +114,7 @@ describe('the lock of a state folder', () => {
     expect(statSync(state).mode & 0o777).toBe(0o700);
   });
 
-  it('is taken again when the folder was removed and made anew', async () => {
+  it('is taken again when the folder was removed and recreated', async () => {
     const lock = made();
     lock.acquire();
     await written();

@@ -43,7 +43,7 @@ export class RootLock {
     void this.#writePid();
   }
 
-  /** Writes the holder's pid down again when somebody has removed it, and locks the folder that was made anew. Nobody waits for that. */
+  /** Writes the holder's pid down again when somebody has removed it, and locks the folder that was recreated. Nobody waits for that. */
   look(): void {
     void this.#writePid({ unlessThere: true });
   }
@@ -99,7 +99,7 @@ export class RootLock {
     this.#stateLock = lock;
   }
 
-  /** The agent goes on, whoever has the folder that was made anew. */
+  /** The agent goes on, whoever has the folder that was recreated. */
   #lockAgain(): void {
     try {
       this.#lockState();
@@ -155,7 +155,7 @@ function lockOf(folder: string, taken: () => Error): FolderLock | undefined {
   while (existsSync(folder)) {
     const lock = lockFolder(folder);
     if (lock === undefined) throw taken();
-    // It may have been removed, and made anew, before it was locked.
+    // It may have been removed, and recreated, before it was locked.
     if (lock.current) return lock;
     lock.release();
   }

@@ -24,7 +24,7 @@ export interface MenderOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'ipcache'>;
   readonly kernel: Pick<KernelStores, 'slots' | 'ipcache' | 'endpoints'>;
-  readonly clock: Pick<Clock, 'now' | 'breathe'>;
+  readonly clock: Pick<Clock, 'now' | 'yieldNow'>;
   readonly pinned: Pick<PinnedDatapath, 'repin'>;
   /** The kernel refuses it; returns the fault with its error. */
   readonly refused: (fault: Fault, error: string) => Fault;
@@ -36,7 +36,7 @@ export class Mender {
 
   constructor(options: MenderOptions) {
     this.#options = options;
-    this.#pace = new Pace(options.clock.now, options.clock.breathe);
+    this.#pace = new Pace(options.clock.now, options.clock.yieldNow);
   }
 
   /** Puts them back, with breaks; returns those that are left. */
@@ -46,7 +46,7 @@ export class Mender {
     pace.restart();
     for (const batch of batches(faults)) {
       left.push(...(await this.#mendBatch(batch)));
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     return left;
   }

@@ -143,7 +143,7 @@ export class PartPrograms {
       using link = opened(this.#pin(hook), openPinnedCgroupLink);
       return link !== undefined && this.#isOurs(link, hook) && link.programId() === id ? [] : [titleOf(hook)];
     }
-    // One whose pin is gone is attached anew by `follow`, as one that has come.
+    // One whose pin is gone is attached again by `follow`, as one that has come.
     return this.#pinnedInterfaces(hook)
       .filter((ifindex) => this.#isThere(ifindex, hook) && !this.#runs(ifindex, hook, id))
       .map((ifindex) => `${titleOf(hook)} at interface ${ifindex}`);

@@ -259,7 +259,7 @@ export class PinnedDatapath {
     ];
   }
 
-  /** Puts every pin back, on a bpf file system that is mounted anew where that is gone. */
+  /** Puts every pin back, on a bpf file system that is mounted again where that is gone. */
   repin(): void {
     makeRoot(this.root);
     makeFolders(this.root);

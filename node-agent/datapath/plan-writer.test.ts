@@ -146,7 +146,7 @@ function world() {
     },
     clock: {
       now: () => 0,
-      breathe: async () => undefined,
+      yieldNow: async () => undefined,
       quiesce: async () => void order.push('quiesce'),
     },
     saveNumbers: async () => true,

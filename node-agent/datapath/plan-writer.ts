@@ -52,8 +52,8 @@ export class PlanWriter {
   #moved: number | undefined;
   /** A plan is being carried out, or broke off. */
   #carrying = false;
-  /** A plan with rules is concluded: nothing counts any more that was found at start. */
-  #concluded = false;
+  /** A plan with rules is computed: nothing counts any more that was found at start. */
+  #computed = false;
   /** One was carried out: until then the mark may be of the agent before. */
   #carried = false;
   /** Something that others edited is being put back. */
@@ -66,7 +66,7 @@ export class PlanWriter {
     const { db, tables, model, kernel, clock } = options;
     const { slots, ipcache, endpoints } = kernel;
     this.#options = options;
-    this.#pace = new Pace(clock.now, clock.breathe);
+    this.#pace = new Pace(clock.now, clock.yieldNow);
     this.#moved = clock.now();
     this.#afterwards = new Afterwards(db);
     this.#flows = new FlowPurge(this.#afterwards, kernel.conntrack, () => this.#endMark());
@@ -107,7 +107,7 @@ export class PlanWriter {
     this.holds = false;
     this.#flows.throwFailure();
     if (changesAnything(plan)) this.#options.kernel.mark.begin();
-    this.#concluded ||= plan.rules;
+    this.#computed ||= plan.rules;
     if (plan.rules && !this.#carried) this.#judgeEditedAnew();
     await this.#saveNumbers();
     await this.#grow(plan, signal);
@@ -141,7 +141,7 @@ export class PlanWriter {
     this.#options.kernel.mark.begin();
   }
 
-  /** It is as it was. The endpoints' flows that were allowed meanwhile are to be judged again: they get new revisions. */
+  /** The repair is done. These endpoints get new revisions, so that flows that were allowed meanwhile are judged again. */
   async endRepair(endpoints: Iterable<number>): Promise<void> {
     this.#repairing = false;
     this.#afterwards.add('bump', endpoints);
@@ -204,7 +204,7 @@ export class PlanWriter {
     await this.#options.kernel.clearFlows();
   }
 
-  /** The rows, but with unknown addresses where the kernel, which refuses a slot, would let through what it is to drop: the next plan has them again. */
+  /** The rows, with identity 0 for addresses for which the kernel, as it refuses a slot, would allow what must be dropped. The next plan has them again. */
   async #knowable(ipcache: readonly IpcacheRow[]): Promise<readonly IpcacheRow[]> {
     const refused = this.slots.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
     const planned = new Set(ipcache.map(({ prefix }) => prefix));
@@ -379,7 +379,7 @@ export class PlanWriter {
     const { model, kernel, numbers } = this.#options;
     const due = this.#afterwards.due('bump');
     if (due.length === 0) return false;
-    if (!this.#concluded) model.renewed(kernel.endpoints.renew(() => numbers.revision()));
+    if (!this.#computed) model.renewed(kernel.endpoints.renew(() => numbers.revision()));
     await this.#writeStates(model.bump(due.includes(EVERY) ? Array.from(model.states(), ({ id }) => id) : due));
     this.#afterwards.done('bump', due);
     return true;
@@ -387,7 +387,7 @@ export class PlanWriter {
 
   async #inPieces<T>(items: readonly T[], body: (piece: readonly T[]) => void): Promise<void> {
     for (let from = 0; from < items.length; from += PIECE) {
-      if (from > 0) await this.#options.clock.breathe();
+      if (from > 0) await this.#options.clock.yieldNow();
       body(items.slice(from, from + PIECE));
     }
   }

@@ -342,7 +342,7 @@ describe('a CIDR', () => {
       full,
     );
     expect([world.goes(outside), world.goes(REMOTE[1])]).toEqual([false, true]);
-    // Addresses that it has the kernel takes anew. The number of these labels is one that it knows.
+    // Addresses that it has the kernel takes again. The number of these labels is one that it knows.
     world.relax();
     world.agent.apply([input.remote(1, 302)]);
     await world.agent.round();

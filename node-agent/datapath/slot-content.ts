@@ -39,7 +39,7 @@ export function opensPeer(one: Judged, others: readonly Judged[], direction: Dir
   return others.reduce((left, other) => opened(left, ports(other)), ports(one)).length > 0;
 }
 
-/** What is decided of an identity: no two of the ranges are of one protocol and port. */
+/** Decisions for an identity, as ranges: no two have the same protocol and port. */
 function rangesOfPeer({ content, identity, around }: Judged, direction: Direction): ReturnType<typeof rangesOf> {
   const { elements, rows } = content;
   return rangesOf(rows[direction].get(classOf(elements[direction], identity, around)) ?? []);

@@ -46,7 +46,7 @@ export class SlotEditor {
     this.#pace = options.pace;
   }
 
-  /** Deletes rows that are to be others, once no packet reads them, and elements of their classes that nothing wants. */
+  /** Deletes rows that will be replaced, once no packet reads them, and unwanted elements of their classes. */
   async vacate(open: OpenSlot, wanted: SlotContent): Promise<void> {
     const others: (readonly [direction: Direction, numbers: ReadonlySet<number>])[] = [];
     for (const direction of DIRECTIONS) {
@@ -179,6 +179,6 @@ export class SlotEditor {
   }
 
   async breakIfDue(): Promise<void> {
-    if (this.#pace.due()) await this.#pace.breathe();
+    if (this.#pace.due()) await this.#pace.yieldNow();
   }
 }

@@ -50,7 +50,7 @@ export class SlotLeftovers {
     this.#retired = db.table<RetiredSlot>({ name: 'retiredSlots', key: (row) => tableKey.slot(row.slot), indexes });
   }
 
-  /** The slot is in use, and what it is to hold is not stale. */
+  /** The slot is in use, and its wanted content is not stale. */
   want(slot: number, wanted: SlotContent): void {
     this.#db.write([this.#retired, this.#stale], (txn) => {
       txn.delete(this.#retired, tableKey.slot(slot));
@@ -61,7 +61,7 @@ export class SlotLeftovers {
     });
   }
 
-  /** The slot holds what it is to hold, and perhaps more. */
+  /** The slot has its wanted content, and perhaps more. */
   applied(slot: number, wanted: SlotContent): void {
     this.#db.write([this.#trimmed], (txn) => txn.upsert(this.#trimmed, { slot, wanted }));
   }

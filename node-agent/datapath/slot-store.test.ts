@@ -28,7 +28,7 @@ function world() {
       ms += 0.01;
       return ms;
     },
-    breathe: async () => {
+    yieldNow: async () => {
       breaks += 1;
       state.inBreaks();
       await new Promise((resolve) => setImmediate(resolve));
@@ -60,7 +60,7 @@ describe('CIDRs within one another', () => {
     };
     const lab = slotLab({
       now: () => 0,
-      breathe: async () => undefined,
+      yieldNow: async () => undefined,
       prefixOf: (identity) => PREFIXES.get(identity),
       create(sizes) {
         const maps = createSlotMaps(sizes);
@@ -251,7 +251,7 @@ describe.each(MAPS)('a slot whose map in %s the kernel refuses, and not the othe
     expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([LARGE.length, undefined]);
   });
 
-  it('when it is made, is not there, and made anew by the next write', async () => {
+  it('when it is made, is not there, and recreated by the next write', async () => {
     const { lab } = world();
     using _lab = lab;
     refuse(lab, map, 'setInnerAsync');
@@ -261,7 +261,7 @@ describe.each(MAPS)('a slot whose map in %s the kernel refuses, and not the othe
     expect([held(lab, 1), await lab.slots.fault(1)]).toEqual([SMALL.length, undefined]);
   });
 
-  it('when it is made, and stays half-made, is made anew by the next write, or taken out', async () => {
+  it('when it is made, and stays half-made, is recreated by the next write, or taken out', async () => {
     const { lab, state } = world();
     using _lab = lab;
     const other = MAPS.filter((name) => name !== map)[0] ?? map;
@@ -278,7 +278,7 @@ describe.each(MAPS)('a slot whose map in %s the kernel refuses, and not the othe
     expect([present(lab, 1), present(lab, 2), lab.slots.trimDue()]).toEqual([[...MAPS], [], undefined]);
   });
 
-  it('to take out, is made anew by the next write', async () => {
+  it('to take out, is recreated by the next write', async () => {
     const { lab, state } = world();
     using _lab = lab;
     await lab.slots.apply(slotRow(1, SMALL), () => true);
@@ -324,7 +324,7 @@ describe.each(['mend', 'fault'] as const)('%s of a slot', (what) => {
 it('keeps nothing of what was applied before', async () => {
   setFlagsFromString('--expose-gc');
   const gc: () => void = runInNewContext('gc');
-  using lab = slotLab({ now: () => 0, breathe: async () => undefined });
+  using lab = slotLab({ now: () => 0, yieldNow: async () => undefined });
   const fails = async (): Promise<WeakRef<object>> => {
     const row = {
       ...slotRow(1, SMALL),

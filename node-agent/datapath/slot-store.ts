@@ -63,9 +63,9 @@ export class SlotStore {
   #alone: Promise<unknown> = Promise.resolve();
 
   constructor(options: SlotStoreOptions) {
-    const { db, now, breathe, prefixOf } = options;
+    const { db, now, yieldNow, prefixOf } = options;
     this.#options = options;
-    this.#pace = new Pace(now, breathe);
+    this.#pace = new Pace(now, yieldNow);
     this.#outer = { classes: options.policy_classes, verdicts: options.policy_verdicts };
     this.#left = new SlotLeftovers(db, now);
     this.#edit = new SlotEditor({ clock: options, pace: this.#pace, leftovers: this.#left, prefixOf });
@@ -138,12 +138,12 @@ export class SlotStore {
       const old = open.elements[direction];
       const others: (readonly [identity: number, number: number])[] = [];
       for (const [identity, number] of wanted.elements[direction]) {
-        if (this.#pace.due()) await this.#pace.breathe();
+        if (this.#pace.due()) await this.#pace.yieldNow();
         if (old.get(identity) !== number) others.push([identity, number]);
       }
       const fresh = others.filter(([identity]) => isLocalCidr(identity) && !old.has(identity));
       for (const [identity, number] of [...this.#edit.byLength(fresh, ([id]) => id).toReversed(), ...others]) {
-        if (this.#pace.due()) await this.#pace.breathe();
+        if (this.#pace.due()) await this.#pace.yieldNow();
         if (old.get(identity) !== number) this.#edit.writeElement(open, direction, identity, number);
       }
       await this.#edit.breakIfDue();
@@ -231,7 +231,7 @@ export class SlotStore {
     const key = slotKey.encode(slot);
     const refused = await changeBoth((part) => this.#outer[part].deleteInnerAsync(key));
     const open = this.#open.get(slot);
-    // Half of one is none: the next `apply` makes both anew.
+    // Half of one is none: the next `apply` makes both again.
     if (open !== undefined && refused.size < 2) {
       closeBoth(open);
       this.#open.delete(slot);
@@ -274,7 +274,7 @@ export class SlotStore {
     return (yield* sameContent(found, open)) ? undefined : 'its content was changed';
   }
 
-  /** Puts the slot into the kernel anew, as it was written. */
+  /** Puts the slot into the kernel again, as it was written. */
   mend(slot: number): Promise<void> {
     return this.#whileAlone(async () => {
       const open = this.#open.get(slot);

@@ -41,7 +41,7 @@ function world(of: {
     writer,
     slots: { trimDue: () => undefined },
     prepare: of.prepare ?? (() => undefined),
-    clock: { now: () => performance.now(), breathe: async () => undefined },
+    clock: { now: () => performance.now(), yieldNow: async () => undefined },
     complete: of.complete ?? (() => 'rules'),
     policyRevision: () => 1,
     onRound: () => state.onRound(),
@@ -51,7 +51,7 @@ function world(of: {
   return { loop, state, writer };
 }
 
-it('makes a round when the model has something to conclude by the passing of time', async () => {
+it('makes a round when the model has something to compute by the passing of time', async () => {
   // Twice, soon after the round before.
   const { loop, state } = world({ dueAt: (plans) => (plans < 3 ? performance.now() + 5 : undefined) });
   loop.schedule();
@@ -81,7 +81,7 @@ it('goes on after a report that throws, and says so', async () => {
   await loop.stop();
 });
 
-it('concludes nothing more once a plan broke, and says so to who can begin anew', async () => {
+it('computes nothing more once a plan broke, and says so to who can restart', async () => {
   const lost: Error[] = [];
   const { loop, state } = world({
     again: () => {

@@ -17,7 +17,7 @@ export interface SyncLoopOptions {
   readonly prepare: () => void;
   readonly writer: PlanWriter;
   readonly slots: Pick<SlotStore, 'trimDue'>;
-  readonly clock: Pick<Clock, 'now' | 'breathe'>;
+  readonly clock: Pick<Clock, 'now' | 'yieldNow'>;
   /**
    * Which inputs are complete: those that say who has which address, or rules, too. Before the former nothing is planned; before the latter
    * addresses are, and the rules stay that were found in the kernel.
@@ -25,13 +25,13 @@ export interface SyncLoopOptions {
   readonly complete: () => 'nothing' | 'addresses' | 'rules';
   readonly policyRevision: () => number;
   readonly onRound: () => void;
-  /** A plan broke: nothing is put in force any more. The agent is to begin anew. */
+  /** A plan broke: nothing is put in force any more. The agent is to restart. */
   readonly onLost?: ((error: Error) => void) | undefined;
   readonly log: Logger;
 }
 
 /**
- * Drives the kernel to what the tables say, one round after another: take in changes, conclude, carry out. What is to be done while no round
+ * Drives the kernel to what the tables say, one round after another: take in changes, compute, carry out. What is to be done while no round
  * runs (`exclusively`) has its turn in the same loop: of rounds that are due without end and bodies that wait, each second is a round.
  */
 export class SyncLoop {
@@ -51,7 +51,7 @@ export class SyncLoop {
   /** When that is over, by the clock. */
   #wakes = Infinity;
   #plan: Plan | undefined;
-  /** Why nothing is concluded any more. */
+  /** Why nothing is computed any more. */
   #lost: PlanLostError | undefined;
 
   constructor(options: SyncLoopOptions) {
@@ -111,7 +111,7 @@ export class SyncLoop {
       // It may have left something to do.
       if (this.#options.writer.unfinished && !this.#due && !this.#stop.signal.aborted) this.#await();
     }
-    // In the same moment as the look at what is due: whoever comes now starts anew.
+    // In the same moment as the look at what is due: whoever comes now starts again.
     this.#running = undefined;
   }
 
@@ -134,7 +134,7 @@ export class SyncLoop {
       await body();
       return undefined;
     } catch (error) {
-      // It was broken off, for the next agent to make anew.
+      // It was broken off, for the next agent to make again.
       if (this.#stop.signal.aborted) return error;
       this.#options.log[String(error) === String(before) ? 'debug' : 'error'](
         { error: error instanceof Error ? error.stack : String(error) },
@@ -174,14 +174,14 @@ export class SyncLoop {
     prepare();
     let reached = policyRevision();
     while (model.pull(PULL)) {
-      await clock.breathe();
+      await clock.yieldNow();
       reached = policyRevision();
     }
     const known = complete();
     if (known === 'nothing') return;
     // A plan that broke off goes first, from its start.
     if (this.#plan) await this.#carryOut(this.#plan);
-    const plan = await this.#conclude({ rules: known === 'rules' && model.awaited().size === 0 });
+    const plan = await this.#compute({ rules: known === 'rules' && model.awaited().size === 0 });
     this.#plan = plan;
     await this.#carryOut(plan);
     if (!plan.rules) return;
@@ -191,8 +191,8 @@ export class SyncLoop {
     this.reached = reached;
   }
 
-  /** A plan that breaks takes with it what its first steps have concluded: only an agent that begins anew concludes it again. */
-  async #conclude(known: { readonly rules: boolean }): Promise<Plan> {
+  /** A plan that breaks takes with it what its first steps have computed: only an agent that restarts computes it again. */
+  async #compute(known: { readonly rules: boolean }): Promise<Plan> {
     try {
       return await this.#options.model.plan(known);
     } catch (error) {

@@ -16,7 +16,7 @@ import { opensPeer } from './slot-content.ts';
 type Word = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
 export interface AtRefusal {
-  /** Slots that the kernel refuses, with what they are to hold. */
+  /** Slots that the kernel refuses, with their wanted content. */
   readonly refused: ReadonlyMap<number, SlotContent>;
   /** What endpoints are to enforce. */
   readonly states: Iterable<EndpointStateRow>;
@@ -29,7 +29,7 @@ export interface AtRefusal {
   readonly around: Around;
 }
 
-/** The prefixes of rows whose identities the kernel may let through though they are to be dropped. */
+/** Prefixes of rows whose identities the kernel may allow though they must be dropped. */
 export function* withheldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): Pieces<ReadonlySet<string>> {
   const pairs = [...pairsOf(at)];
   const known = new Map<number, boolean>();
@@ -55,7 +55,7 @@ export function* withheldAddresses(rows: readonly IpcacheRow[], at: AtRefusal): 
 interface Pair {
   readonly there: SlotContent;
   readonly wanted: SlotContent;
-  /** Those that are enforced now and are to be. */
+  /** Those that are enforced now and stay so. */
   readonly directions: readonly (typeof DIRECTIONS)[number][];
 }
 
@@ -67,7 +67,7 @@ function pairsOf({ refused, states, waiting, word, content }: AtRefusal): Iterab
     const there = now === undefined ? undefined : content(now.slot);
     if (now === undefined || there === undefined) continue;
     const directions = DIRECTIONS.filter((direction) => now.enforced[direction] && enforced[direction]);
-    // What it is to have, and what the slot that it has until then is to know.
+    // Its wanted slot, and the slot that it keeps until then.
     for (const of of new Set([slot, now.slot])) {
       const wanted = refused.get(of) ?? (waiting.has(id) && of !== now.slot ? content(of) : undefined);
       if (wanted !== undefined) pairs.set(`${now.slot} ${of} ${directions.join()}`, { there, wanted, directions });

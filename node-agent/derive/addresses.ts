@@ -81,7 +81,7 @@ export class Addresses {
   }
 
   /**
-   * Concludes what must change, but for addresses that are to get the identities in `wait`; it counts as current from then on.
+   * Computes what must change, except for addresses whose new identity is in `wait`. The result counts as current from then on.
    * @param rules rules are known. Else those stay in force that were found, and they know only the identities that addresses had: an address
    *   keeps the identity that it was found with, or has a reserved one, or is unknown; any other would escape their denies. CIDRs that nothing
    *   explains stay, as those rules may name them.
@@ -94,7 +94,7 @@ export class Addresses {
     const moved = new Moves();
     const from = new Map<string, number>();
     for (const prefix of ipcache.dirty) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       const claimed = ipcache.row(prefix);
       const there = this.#rows.get(prefix);
       const known =
@@ -122,16 +122,16 @@ export class Addresses {
     ipcache.dirty.clear();
     for (const prefix of waiting) ipcache.dirty.add(prefix);
     for (const row of upserts) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       this.#rows.set({ prefix: row.prefix, identity: row.identity, row });
     }
     for (const { prefix } of gone) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       this.#rows.delete(prefix);
     }
     const movedByDelete = new Moves();
     for (const { prefix, identity } of gone) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       movedByDelete.add(identity, this.#around(prefix));
     }
     const deletes = gone.map(({ prefix }) => prefix);

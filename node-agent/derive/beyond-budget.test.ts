@@ -57,7 +57,7 @@ function rowsOf(world: World, identity: number): number | undefined {
 
 const EVERYBODY = [300, 300 + FIT, 9999];
 
-it('a direction for which rules in force have no room any more is closed, and judged anew', async () => {
+it('a direction for which rules in force have no room any more is closed, and judged again', async () => {
   const world = await start(FIT - 1);
   expect([...world.model.excesses(1)]).toEqual([]);
   expect(EVERYBODY.map((id) => rowsOf(world, id))).toEqual([PORTS + 1, PORTS, PORTS]);
@@ -85,10 +85,10 @@ it('has its rules again once there is room', async () => {
   expect(rowsOf(world, 300 + FIT)).toBe(PORTS + 1);
 });
 
-it('concludes the same as a fresh model', async () => {
+it('computes the same as a fresh model', async () => {
   const grown = await start(FIT - 2);
   for (const at of [FIT, FIT - 1, FIT - 2]) peer(grown, at);
   await settle(grown);
   const fresh = await start(FIT + 1);
-  expect(grown.conclusion()).toEqual(fresh.conclusion());
+  expect(grown.result()).toEqual(fresh.result());
 });

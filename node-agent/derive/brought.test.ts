@@ -45,7 +45,7 @@ it('a step is taken in each plan, after the one that it names, and may ask for a
   );
 });
 
-it('a step that throws costs no plan what the others have concluded, is named, and is tried again', async () => {
+it('a step that throws costs no plan what the others have computed, is named, and is tried again', async () => {
   const world = basic();
   const { model } = world;
   let broken = true;

@@ -113,7 +113,7 @@ it('are not all that serves the API: the host is open to whom only API servers a
   }
 });
 
-it('come and go, of rules and of API servers, and the same is concluded as at once', async () => {
+it('come and go, of rules and of API servers, and the same is computed as at once', async () => {
   const prefixes = ['198.51.7.0/24', '198.51.100.7/32', '198.51.0.0/16', '203.0.113.9/32', '203.0.113.0/24'];
   const step = fc.record({
     cidrs: fc.subarray(prefixes),
@@ -138,7 +138,7 @@ it('come and go, of rules and of API servers, and the same is concluded as at on
       const last = steps.at(-1);
       if (last?.bad) grown.policy('b', 99, [egress('b', 7, ...last.cidrs.map((cidr) => ({ cidr })))]);
       await settle(grown);
-      expect(grown.conclusion()).toEqual((await freshLike(grown)).conclusion());
+      expect(grown.result()).toEqual((await freshLike(grown)).result());
       // Every number that has gone is in no slot.
       const known = new Set([...grown.numbers.cidrs()].map(([, id]) => id));
       for (const { compiled } of grown.slots.values())

@@ -77,7 +77,7 @@ export class CidrPeers {
     const gone: CidrPeer[] = [];
     const found: CidrPeer[] = [];
     for (const prefix of this.#left.union(ipcache.dirty)) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       const before = this.of(prefix);
       const peer = ipcache.cidrPeer(prefix);
       if (before?.id === peer?.id && before?.kubeApiserver === peer?.kubeApiserver) continue;
@@ -93,7 +93,7 @@ export class CidrPeers {
     return new Set([...gone, ...found].flatMap(({ id, kubeApiserver }) => (kubeApiserver === true ? [id] : [])));
   }
 
-  /** To be called once nothing more claims, or ceases to, in the plan under way: those on their way out are gone with the next. Whether there are any. */
+  /** Call it once nothing more claims, or ceases to, in the plan under way: those on their way out are gone with the next. Whether there are any. */
   leave(): boolean {
     for (const [, prefix] of this.#options.ipcache.leaving()) this.#left.add(prefix);
     return this.#left.size > 0;

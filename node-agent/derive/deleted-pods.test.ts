@@ -54,7 +54,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
     expect(world.ipcache.get(ADDRESS)?.identity).toBe(256);
   });
 
-  it('is not touched when it comes back within the grace time, which begins anew', async () => {
+  it('is not touched when it comes back within the grace time, which restarts', async () => {
     const world = await running();
     const { revision } = world.states.get(1) ?? {};
     for (let round = 0; round < 3; round += 1) {

@@ -8,7 +8,7 @@ import type { KernelEndpoint } from '../tables.ts';
 import { Addresses } from './addresses.ts';
 import { CidrPeers } from './cidr-peers.ts';
 import { EndpointShapes } from './endpoint-shapes.ts';
-import { concludedStates, EndpointStates } from './endpoint-states.ts';
+import { computedStates, EndpointStates } from './endpoint-states.ts';
 import { Identities } from './identities.ts';
 import { InForce, type Subject } from './in-force.ts';
 import type { Inputs } from './inputs.ts';
@@ -33,7 +33,7 @@ export interface DeriverOptions {
   /** Milliseconds; any clock that only grows. */
   readonly now: () => number;
   /** Lets other work of the process run; called between steps of a few milliseconds. */
-  readonly breathe: () => Promise<void>;
+  readonly yieldNow: () => Promise<void>;
   /** Rows that a direction of a slot may have at most; a namespace has four times as many. Default MOST_ROWS. */
   readonly mostRows?: number;
   /** Numbers that the classes of a slot may have, as in `SlotPlacesOptions`. */
@@ -55,7 +55,7 @@ export class AllDerivers implements Derivers {
   readonly slots: Slots;
   readonly peerSets: PeerSetViews;
   readonly shapes: EndpointShapes;
-  readonly states: ReturnType<typeof concludedStates>;
+  readonly states: ReturnType<typeof computedStates>;
   readonly endpointStates: EndpointStates;
   readonly subjects = (): Iterable<Subject> => this.#subjects();
   readonly #options: DeriverOptions;
@@ -65,7 +65,7 @@ export class AllDerivers implements Derivers {
   constructor(options: DeriverOptions) {
     const { db, tables, inputs, core, numbers, now, mostRows } = options;
     this.#options = options;
-    const pace = new Pace(now, options.breathe);
+    const pace = new Pace(now, options.yieldNow);
     this.pace = pace;
     const common = { db, tables, inputs };
     const named = (hash: SelectorHash): boolean => this.slots.names(hash);
@@ -112,13 +112,13 @@ export class AllDerivers implements Derivers {
     });
     this.peerSets = new PeerSetViews({ ...common, identities: this.identities, policies, named, addressed, pace });
     const { infos } = this.local;
-    this.states = concludedStates(db);
+    this.states = computedStates(db);
     const shared = { infos, states: this.states, inForce: this.inForce, pace };
     this.shapes = new EndpointShapes({ ...shared, db, core, mostRows, slots: this.slots });
     this.endpointStates = new EndpointStates({ ...shared, shapes: this.shapes, policies, numbers, around });
   }
 
-  /** A plan is concluded. */
+  /** A plan is computed. */
   endPlan(): void {
     this.#sets.clear();
   }

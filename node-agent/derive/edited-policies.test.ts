@@ -39,7 +39,7 @@ it('leaves the classes of all others the same objects', async () => {
   expect(after.filter((known) => before.includes(known))).toHaveLength(before.length - 1);
 });
 
-it('comes to what a fresh agent concludes where many CIDRs, its own and of others, are within the one that changes', async () => {
+it('comes to what a fresh agent computes where many CIDRs, its own and of others, are within the one that changes', async () => {
   const many = (app: string, third: number, count: number): ResolvedRule => ({
     ...rule(app, undefined, third),
     peers: Array.from({ length: count }, (_, at) => ({ cidr: `198.51.${third}.${at}/32` })),
@@ -53,13 +53,13 @@ it('comes to what a fresh agent concludes where many CIDRs, its own and of other
   for (const [at, rules] of [[rule('a', 'b', 3), around], [rule('a', 'b', 3)]].entries()) {
     grown.policy('around', 2 + at, rules);
     await settle(grown);
-    expect(grown.conclusion()).toEqual((await freshLike(grown)).conclusion());
+    expect(grown.result()).toEqual((await freshLike(grown)).result());
     const named = ingressOf(grown).flatMap(({ members }) => members.filter(isLocalCidr));
     expect(named).toHaveLength(rules.length === 2 ? 21 : 20);
   }
 });
 
-it('comes to what a fresh agent concludes, whatever else changes in the same plan', async () => {
+it('comes to what a fresh agent computes, whatever else changes in the same plan', async () => {
   const peer = fc.oneof(
     { weight: 3, arbitrary: fc.constantFrom(...APPS).map((app) => ({ peerSet: `hash-${app}` })) },
     {
@@ -103,7 +103,7 @@ it('comes to what a fresh agent concludes, whatever else changes in the same pla
         await grown.plan();
       }
       await settle(grown);
-      expect(grown.conclusion()).toEqual((await freshLike(grown)).conclusion());
+      expect(grown.result()).toEqual((await freshLike(grown)).result());
     }),
     { numRuns: runs(200) },
   );

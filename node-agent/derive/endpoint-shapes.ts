@@ -53,9 +53,9 @@ interface EndpointShape {
   /** The shape that it has: that which it should have, or one that denies all where that cannot be compiled. */
   readonly shape?: string | undefined;
   readonly wanted?: string | undefined;
-  /** What `wanted` was concluded from. */
+  /** What `wanted` was computed from. */
   readonly from?: ShapedFrom;
-  /** As the kernel had it, until the first plan is concluded. */
+  /** As the kernel had it, until the first plan is computed. */
   readonly kernel?: KernelEndpoint | undefined;
 }
 
@@ -81,7 +81,7 @@ export class EndpointShapes {
     this.#rows.set({ id: kernel.id, kernel });
   }
 
-  /** What was found in the kernel of the endpoint, until the first plan is concluded. */
+  /** What was found in the kernel of the endpoint, until the first plan is computed. */
   kernel(id: number): KernelEndpoint | undefined {
     return this.#rows.get(id)?.kernel;
   }
@@ -99,12 +99,12 @@ export class EndpointShapes {
     return this.#options.core.policyMode !== 'never' && this.kernel(id) !== undefined;
   }
 
-  /** Whether the kernel was found to enforce something, until the first plan is concluded. */
+  /** Whether the kernel was found to enforce something, until the first plan is computed. */
   kernelEnforces(): boolean {
     return this.#rows.values().some(({ kernel }) => kernel?.enforced.ingress || kernel?.enforced.egress);
   }
 
-  /** A plan is concluded: forgets endpoints that are gone, and how the kernel had the others. */
+  /** A plan is computed: forgets endpoints that are gone, and how the kernel had the others. */
   tidy(): void {
     const { table, keyOf } = this.#rows;
     this.#rows.write((txn) => {
@@ -126,7 +126,7 @@ export class EndpointShapes {
     return row?.shape === DENY_ALL.key && row.wanted !== DENY_ALL.key;
   }
 
-  /** Whether nothing is to be enforced of the endpoint. */
+  /** Whether nothing is enforced for the endpoint. */
   open(id: number): boolean {
     return this.#rows.get(id)?.wanted === undefined;
   }
@@ -140,7 +140,7 @@ export class EndpointShapes {
   /** Finds the shape that each endpoint should have. Readers see all of the old ones or all of the new ones. */
   async settle(): Promise<Wanted> {
     const { infos, inForce, slots, pace } = this.#options;
-    const concluded: { readonly id: number; readonly shape: Shape | undefined; readonly from: ShapedFrom }[] = [];
+    const computed: { readonly id: number; readonly shape: Shape | undefined; readonly from: ShapedFrom }[] = [];
     const users = new Map<string, number[]>();
     for (const info of infos.values()) {
       const { id } = info.row;
@@ -150,21 +150,19 @@ export class EndpointShapes {
       if (before?.from?.info !== info || before.from.subject !== subject) {
         const shape = this.#shape(info);
         wanted = shape?.key;
-        concluded.push({ id, shape, from: { info, subject } });
+        computed.push({ id, shape, from: { info, subject } });
       }
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       if (wanted === undefined) continue;
       const list = users.get(wanted);
       if (list) list.push(id);
       else users.set(wanted, [id]);
     }
-    for (const { shape } of concluded) {
+    for (const { shape } of computed) {
       if (shape !== undefined) slots.need(shape);
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
-    this.#put(
-      concluded.map(({ id, shape, from }) => ({ ...(this.#rows.get(id) ?? { id }), wanted: shape?.key, from })),
-    );
+    this.#put(computed.map(({ id, shape, from }) => ({ ...(this.#rows.get(id) ?? { id }), wanted: shape?.key, from })));
     return users;
   }
 
@@ -203,7 +201,7 @@ export class EndpointShapes {
 
   /**
    * Compiles the shapes that are wanted and dirty, or have more room than they had. Those of the same namespace in the order of their first
-   * endpoints, so that an agent that begins anew comes to the same.
+   * endpoints, so that an agent that restarts comes to the same.
    */
   async #made(users: Wanted): Promise<ReadonlyMap<string, Refresh['made']>> {
     const { slots, pace, mostRows } = this.#options;
@@ -222,7 +220,7 @@ export class EndpointShapes {
         const fits = rows.take(namespace, compiled === known?.compiled ? compiled : rows.named(namespace, compiled));
         if (fits !== known?.compiled || dirty.has(key)) made.set(key, { compiled: fits, room });
       }
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     return made;
   }
@@ -235,7 +233,7 @@ export class EndpointShapes {
 
   async #refresh(key: string, made: Refresh['made'], users: Wanted, out: Compiling): Promise<void> {
     const { slots, pace } = this.#options;
-    if (pace.due()) await pace.breathe();
+    if (pace.due()) await pace.yieldNow();
     const candidates = new Set<number>();
     for (const id of users.get(key) ?? []) {
       const kernel = this.kernel(id);

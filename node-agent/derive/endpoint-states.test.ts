@@ -60,7 +60,7 @@ describe('an endpoint gets a new revision', () => {
 });
 
 describe('the state of an endpoint stays', () => {
-  it('when an identity comes that is not its own, and with it what is concluded of the endpoint', async () => {
+  it('when an identity comes that is not its own, and with it what is computed of the endpoint', async () => {
     const world = await guarded();
     const [state, info] = [world.model.state(1), world.model.info(1)];
     world.identity(400, 'nobody');

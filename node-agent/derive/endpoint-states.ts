@@ -16,25 +16,25 @@ const OPEN = { ingress: false, egress: false } as const;
 const CLOSED = { ingress: true, egress: true } as const;
 
 /** What an endpoint is to enforce. */
-export interface ConcludedState {
+export interface ComputedState {
   readonly state: EndpointStateRow;
-  /** Epoch of its slot that the state was concluded from. */
+  /** Epoch of its slot that the state was computed from. */
   readonly epoch: number;
-  /** Stands for the rules that its policies were concluded from; undefined: from none. */
+  /** Stands for the rules that its policies were computed from; undefined: from none. */
   readonly subject?: Subject | undefined;
 }
 
-/** The table of concluded states, by endpoint. Only `EndpointStates` writes it. */
-export function concludedStates(db: StateDB): Rows<number, ConcludedState> {
-  const spec = { name: 'concludedStates', key: ({ state }: ConcludedState) => keys.uint(state.id) };
-  return new Rows<number, ConcludedState>(db, spec, (id) => keys.uint(id));
+/** The computed states, by endpoint. Only `EndpointStates` writes this table. */
+export function computedStates(db: StateDB): Rows<number, ComputedState> {
+  const spec = { name: 'computedStates', key: ({ state }: ComputedState) => keys.uint(state.id) };
+  return new Rows<number, ComputedState>(db, spec, (id) => keys.uint(id));
 }
 
 type Moves = Pick<AddressChanges, 'moved' | 'movedByDelete'>;
 
 export interface EndpointStatesOptions {
   readonly infos: Pick<RowsView<number, EndpointIdentity>, 'has' | 'values'>;
-  readonly states: Rows<number, ConcludedState>;
+  readonly states: Rows<number, ComputedState>;
   readonly shapes: EndpointShapes;
   readonly inForce: InForce;
   readonly policies: Policies;
@@ -54,7 +54,7 @@ export class EndpointStates {
   /** New revisions for endpoints whose decisions may differ. */
   bump(endpoints: Iterable<number>): EndpointStateRow[] {
     const { states, numbers } = this.#options;
-    const rows: ConcludedState[] = [];
+    const rows: ComputedState[] = [];
     for (const id of endpoints) {
       const row = states.get(id);
       if (row !== undefined) rows.push({ ...row, state: { ...row.state, revision: numbers.revision() } });
@@ -71,7 +71,7 @@ export class EndpointStates {
     const { infos, states, shapes, pace } = this.#options;
     const endpoints: EndpointStateRow[] = [];
     const afterGone: number[] = [];
-    const concluded: ConcludedState[] = [];
+    const computed: ComputedState[] = [];
     const selecting = new Map<Subject, Judging>();
     const affects = onceASlot(moves, this.#options.around);
     for (const info of infos.values()) {
@@ -80,16 +80,16 @@ export class EndpointStates {
       const { moved: affected, movedByDelete } = affects(row);
       const before = states.get(id);
       const { policies, subject } = this.#policies(info, before, selecting);
-      const state = this.#conclude(info, before, { row, policies }, affected);
+      const state = this.#compute(info, before, { row, policies }, affected);
       const differs = before === undefined || !sameState(before.state, state);
       if (differs) endpoints.push(state);
       const epoch = row?.epoch ?? 0;
       if (differs || before.epoch !== epoch || before.subject !== subject)
-        concluded.push({ state: differs ? state : before.state, epoch, subject });
+        computed.push({ state: differs ? state : before.state, epoch, subject });
       if (movedByDelete) afterGone.push(id);
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
-    this.#put(concluded);
+    this.#put(computed);
     return { endpoints, afterGone };
   }
 
@@ -100,7 +100,7 @@ export class EndpointStates {
    */
   close(): EndpointStateRow[] {
     const { infos, states, shapes, numbers } = this.#options;
-    const closed: ConcludedState[] = [];
+    const closed: ComputedState[] = [];
     for (const { row, ready, identity, labels, reason } of infos.values()) {
       const { id, ifindex, ipv4 } = row;
       if (ready || states.has(id) || !shapes.judgedAsFound(id)) continue;
@@ -127,16 +127,16 @@ export class EndpointStates {
     return gone;
   }
 
-  #put(rows: readonly ConcludedState[]): void {
+  #put(rows: readonly ComputedState[]): void {
     const { states } = this.#options;
     states.write((txn) => {
       for (const row of rows) txn.upsert(states.table, row);
     });
   }
 
-  #conclude(
+  #compute(
     info: EndpointIdentity,
-    before: ConcludedState | undefined,
+    before: ComputedState | undefined,
     { row: slotRow, policies }: { readonly row: SlotRow | undefined; readonly policies: Judging },
     affected: boolean,
   ): EndpointStateRow {
@@ -168,7 +168,7 @@ export class EndpointStates {
   /** The policies that the endpoint is judged by: one object for endpoints of one identity, as far as they have the same. */
   #policies(
     { row, ready, identity }: EndpointIdentity,
-    before: ConcludedState | undefined,
+    before: ComputedState | undefined,
     shared: Map<Subject, Judging>,
   ): { readonly policies: Judging; readonly subject: Subject | undefined } {
     const { shapes, inForce } = this.#options;
@@ -183,7 +183,7 @@ export class EndpointStates {
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */
   #revision(
     { id, ifindex, ipv4 }: EndpointRow,
-    former: ConcludedState | undefined,
+    former: ComputedState | undefined,
     { slot, epoch }: { readonly slot: number; readonly epoch: number },
     enforced: EndpointStateRow['enforced'],
     affected: boolean,

@@ -20,7 +20,7 @@ import type { Policies } from './policies.ts';
 const RESERVED_LAST = 99;
 /**
  * How long a pod that the API server has no more is judged as before, in milliseconds: ordinarily its sandbox goes first, and a watch that
- * begins anew may miss a pod for a moment.
+ * restarts may miss a pod for a moment.
  */
 export const DELETED_GRACE_MS = 5_000;
 /**
@@ -36,7 +36,7 @@ const RULES_AWAITED = 'which rules select it is not known yet: closed until ever
 const INIT_LABELS: LabelMap = { 'reserved:init': '' };
 const INIT = 5;
 
-/** What is concluded of one local endpoint. */
+/** What is computed of one local endpoint. */
 export interface EndpointIdentity {
   readonly row: EndpointRow;
   /** 0 while it waits. */
@@ -154,13 +154,13 @@ function podless({ pod }: EndpointRow, context: EndpointContext): boolean {
   return known === undefined || (pod.uid !== undefined && pod.uid !== known.uid);
 }
 
-/** Whether the number of what was concluded means other labels now. */
+/** Whether the number of what was computed means other labels now. */
 function renumbered({ identity, labels }: EndpointIdentity, identities: Identities): boolean {
   const now = identities.get(identity)?.labelsKey;
   return now !== undefined && now !== labelsKey(labels);
 }
 
-/** What an agent before this one had concluded of the endpoint, as far as the kernel tells: the number, and by that the labels. */
+/** What an agent before this one had computed of the endpoint, as far as the kernel tells: the number, and by that the labels. */
 function foundAs(row: EndpointRow, context: EndpointContext): EndpointIdentity | undefined {
   const kernel = context.found(row.id);
   if (kernel === undefined || row.pod === undefined) return undefined;
@@ -185,7 +185,7 @@ export function endpointIdentity(
   last: EndpointIdentity | undefined,
   context: EndpointContext,
 ): EndpointIdentity {
-  const info = concluded(row, last, context);
+  const info = computed(row, last, context);
   return row.pod === undefined ? info : { ...info, listed: wasListed(row, last, context) };
 }
 
@@ -201,7 +201,7 @@ export function closesAt(info: Pick<EndpointIdentity, 'deletedAt' | 'unlistedSin
   return Math.ceil(info.unlistedSince + (info.listed === true ? REFUSED_GRACE_MS : UNLISTED_GRACE_MS));
 }
 
-function concluded(row: EndpointRow, last: EndpointIdentity | undefined, context: EndpointContext): EndpointIdentity {
+function computed(row: EndpointRow, last: EndpointIdentity | undefined, context: EndpointContext): EndpointIdentity {
   const closed = (reason: string, labels: LabelMap = {}): EndpointIdentity => ({
     ...{ row, labels, reason },
     ...{ identity: 0, namedPorts: [], ready: false },

@@ -67,20 +67,20 @@ export class InForce {
       for (const slice of slices(cidrs)) {
         policies.nameCidrs(uid, slice, named);
         for (const cidr of slice) this.#dirtyCidrs.add(cidr);
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
       this.#select(uid, after);
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     for (const cidr of this.#dirtyCidrs) {
       this.#dirtyCidrs.delete(cidr);
       ipcache.setRuleCidr(cidr, policies.namesCidr(cidr));
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     for (const hash of dirtyHashes) {
       for (const inUse of policies.inUseNaming(hash)) {
         this.#select(inUse.row.uid, inUse);
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
     }
   }
@@ -100,7 +100,7 @@ export class InForce {
       for (const inUse of policies.allInUse()) {
         const groups = this.#selected(inUse, subject);
         if (groups.length > 0) selected.push({ identity, uid: inUse.row.uid, groups });
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
       db.write([subjects, selections], (txn) => {
         txn.upsert(subjects, subject);

@@ -16,7 +16,7 @@
  *   endpoint-states   what each endpoint enforces, at which revision
  *   plan              what a round is to carry out
  * `numbers` gives out local numbers, `imported` writes the rows of rules imported on this node, `pace` makes breaks: between
- * two of them readers see a whole conclusion of each part, old or new. Each part keeps what it has concluded in tables of its
+ * two of them readers see a whole result of each part, old or new. Each part keeps what it has computed in tables of its
  * own (`working`). The core uses all of this; datapath/ and api/ only `contract`.
  */
 export * from './contract.ts';

@@ -1,7 +1,7 @@
 import type { ChangeStream, Reader, Snapshot, StateDB, Table } from '@weir/statedb';
 
 /**
- * The input tables as they were when they had been pulled completely, all at one moment: what is concluded is concluded from
+ * The input tables as they were when they had been pulled completely, all at one moment: what is computed is computed from
  * `snapshot`, however long that takes and whatever is written meanwhile. Their change streams say which rows to look at.
  */
 export class Inputs {

@@ -66,7 +66,7 @@ export class LocalEndpoints {
     );
   }
 
-  /** What is concluded of each endpoint. */
+  /** What is computed of each endpoint. */
   get infos(): RowsView<number, EndpointIdentity> {
     return this.#infos;
   }
@@ -115,7 +115,7 @@ export class LocalEndpoints {
     return slice !== undefined && (slice.podUid === undefined || pod.uid === undefined || slice.podUid === pod.uid);
   }
 
-  /** When an endpoint is to be settled though nothing changes: milliseconds, by the clock that was given. */
+  /** When an endpoint is due to be settled though nothing changes, in milliseconds of the given clock. */
   dueAt(): number | undefined {
     const [first] = this.#infos.select(query.prefix(this.#infos.table, '', 'closes'));
     return first && closesAt(first);
@@ -134,28 +134,28 @@ export class LocalEndpoints {
     const { inputs, tables, ipcache, portNames, pace } = this.#options;
     this.#spread(changed);
     const context = { ...this.#context, rules: changed.rules };
-    const concluded: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
+    const computed: { id: number; before: EndpointIdentity | undefined; info: EndpointIdentity | undefined }[] = [];
     for (const id of this.#dirty) {
       const row = inputs.snapshot.get(tables.endpoints, tableKey.endpoint(id));
       const before = this.#infos.get(id);
       const info = row?.gone === undefined ? row && endpointIdentity(row, before, context) : undefined;
-      concluded.push({ id, before, info: info && keeping(before, info) });
-      if (pace.due()) await pace.breathe();
+      computed.push({ id, before, info: info && keeping(before, info) });
+      if (pace.due()) await pace.yieldNow();
     }
     const concerned = new Map<number, LabelMap>();
-    for (const { before, info } of concluded)
+    for (const { before, info } of computed)
       for (const one of [before, info])
         if (one && one.identity >= LOCAL_ENDPOINT_BASE) concerned.set(one.identity, one.labels);
     const inUse = (): Set<number> => new Set(concerned.keys().filter((id) => this.localLabelsOf(id) !== undefined));
     const had = inUse();
     this.#infos.write((txn) => {
-      for (const { id, before, info } of concluded) {
+      for (const { id, before, info } of computed) {
         if (info === before) continue;
         if (info === undefined) txn.delete(this.#infos.table, tableKey.endpoint(id));
         else txn.upsert(this.#infos.table, info);
       }
     });
-    for (const { id, before, info } of concluded) {
+    for (const { id, before, info } of computed) {
       if (info === before) continue;
       portNames.set(`local ${id}`, info?.identity ?? 0, info?.namedPorts ?? []);
       if (before?.identity !== info?.identity || before?.row.ipv4 !== info?.row.ipv4)
@@ -184,7 +184,7 @@ export class LocalEndpoints {
   }
 }
 
-/** What is concluded, as the objects of before as far as they say the same: whoever reads it sees at once that nothing has changed. */
+/** The results. An unchanged result is the same object as before, so that readers see at once that nothing has changed. */
 function keeping(before: EndpointIdentity | undefined, info: EndpointIdentity): EndpointIdentity {
   if (before === undefined) return info;
   if (isDeepStrictEqual(before, info)) return before;

@@ -43,7 +43,7 @@ function world(): World {
   return made;
 }
 
-it('is concluded step by step as at once, and leaves every class alone that nobody joins or leaves', async () => {
+it('is computed step by step as at once, and leaves every class alone that nobody joins or leaves', async () => {
   const step = fc.record({
     id: fc.constantFrom(...IDS),
     as: fc.option(fc.constantFrom(...LABELS), { nil: undefined, freq: 4 }),
@@ -67,7 +67,7 @@ it('is concluded step by step as at once, and leaves every class alone that nobo
         fresh.numbers.adopt(grown.numbers.state());
         copy(grown, fresh);
         while ((await fresh.plan()).again);
-        expect(grown.conclusion()).toEqual(fresh.conclusion());
+        expect(grown.result()).toEqual(fresh.result());
         for (const [slot, row] of grown.slots) {
           const known = before.get(slot);
           if (known === row) continue;

@@ -165,7 +165,7 @@ describe('model', () => {
     expect(plan.slotsGone).toEqual([before?.slot]);
   });
 
-  it('does not judge flows anew when an address comes that the policy treats like the unknown before it', async () => {
+  it('does not judge flows again when an address comes that the policy treats like the unknown before it', async () => {
     const world = basic();
     world.policy('p', 1, [rule('a', undefined, 7)]);
     world.identity(500, 'c');
@@ -270,7 +270,7 @@ describe('model', () => {
     expect(world.ipcache.get('0.0.0.0/0')?.identity).toBe(2);
   });
 
-  it('concludes step by step what a fresh model concludes at once', async () => {
+  it('computes step by step what a fresh model computes at once', async () => {
     let compared = 0;
     let breaths = 0;
     await fc.assert(
@@ -280,7 +280,7 @@ describe('model', () => {
         for (const each of steps) {
           take(world, each);
           while ((await world.plan()).again);
-          // What stays in force from before is history by design, not a conclusion from the tables.
+          // What stays in force from before is history by design, not a result from the tables.
           const held = [...world.states.keys()].some((id) => {
             const info = world.model.info(id);
             return info?.ready === true && info.reason !== undefined;
@@ -292,7 +292,7 @@ describe('model', () => {
           while ((await fresh.plan()).again);
           compared += 1;
           breaths += fresh.breaths;
-          expect(world.conclusion()).toEqual(fresh.conclusion());
+          expect(world.result()).toEqual(fresh.result());
         }
       }),
       { numRuns: runs(120) },

@@ -1,7 +1,7 @@
 /**
  * From input tables to what the kernel is to hold. Changes are pulled from the tables' streams and only what they touch is
- * derived anew; a fresh model over the same tables concludes the same (but for numbers given out, and what stays in force
- * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is concluded from.
+ * derived again; a fresh model over the same tables computes the same (but for numbers given out, and what stays in force
+ * while its successor is incomplete). `#listen` says where each input row goes, `plan` in which order it is computed from.
  */
 
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
@@ -24,7 +24,7 @@ import type { EndpointIdentity, Identities } from './identities.ts';
 import { type Judging, NO_POLICIES } from './in-force.ts';
 import { Inputs } from './inputs.ts';
 import type { KernelState, Plan } from './plan.ts';
-import { conclude, type Marks, NOTHING_CONCLUDED, noMarks, STEPS, type Step, stepsWith } from './plan-steps.ts';
+import { compute, type Marks, NOTHING_COMPUTED, noMarks, STEPS, type Step, stepsWith } from './plan-steps.ts';
 import type { InUse, Missing, Policies } from './policies.ts';
 import { DIRECTIONS } from './rows.ts';
 import type { UnconnectedPod } from './unconnected-pods.ts';
@@ -62,7 +62,7 @@ export class Model {
   readonly #options: ModelOptions;
   readonly #inputs: Inputs;
   readonly #derivers: AllDerivers;
-  /** What was found at start, until the first plan with rules is concluded. */
+  /** What was found at start, until the first plan with rules is computed. */
   readonly #atStart: Rows<'', Pick<KernelState, 'unread'>>;
   #steps: readonly Step[] = STEPS;
   readonly #failedSteps: Rows<string, FailedStep>;
@@ -155,7 +155,7 @@ export class Model {
   }
 
   /**
-   * PeerSets without which nothing may be concluded, each with a policy that names it: endpoints are enforced since before this
+   * PeerSets without which nothing may be computed, each with a policy that names it: endpoints are enforced since before this
    * start, and their members are not known. What the kernel has stays until the sets are here.
    */
   awaited(): ReadonlyMap<SelectorHash, PolicyRow> {
@@ -187,22 +187,22 @@ export class Model {
     return this.#inputs.onPending(callback);
   }
 
-  /** It takes in and concludes nothing any more. What was concluded can be read. */
+  /** Stops taking in changes and computing. Results can still be read. */
   dispose(): void {
     this.#inputs.dispose();
     this.#atStart.delete('');
   }
 
   /**
-   * Concludes what must change, by the steps of `plan-steps.ts`. Its rows count as current from then on. `rules`: every input is complete; else
+   * Computes what must change, by the steps of `plan-steps.ts`. Its rows count as current from then on. `rules`: every input is complete; else
    * those are that say who has which address.
    */
   async plan({ rules } = { rules: true }): Promise<Plan> {
     this.#derivers.pace.restart();
     const marks = this.#marks;
     const first = this.#atStart.has('');
-    const plan = await conclude(
-      { marks, policies: this.policies.pending, rules, first, ...NOTHING_CONCLUDED },
+    const plan = await compute(
+      { marks, policies: this.policies.pending, rules, first, ...NOTHING_COMPUTED },
       this.#derivers,
       this.#steps,
       this.#options.onStep,
@@ -251,7 +251,7 @@ export class Model {
     return this.#derivers.ipcache.owner(prefix);
   }
 
-  /** When there is something to conclude though no input changes, by the clock that was given; undefined: not before an input does. */
+  /** When there is something to compute though no input changes, by the given clock; undefined: not before an input changes. */
   dueAt(): number | undefined {
     const steps = this.#failedSteps.values().map(({ retryAt }) => retryAt);
     const due = Math.min(this.#derivers.local.dueAt() ?? Infinity, this.#derivers.slots.retryAt(), ...steps);

@@ -1,4 +1,4 @@
-/** What is told while something else is being taken in, or concluded. */
+/** What is told while something else is being taken in, or computed. */
 import { describe, expect, it } from '@jest/globals';
 import { basic, copy, rule, World } from './testing/model-world.ts';
 
@@ -22,7 +22,7 @@ function pull(world: World, once: () => void): void {
 }
 
 describe('a plan', () => {
-  it('is concluded from one moment, whatever is written in its breaks, and the next one from the next', async () => {
+  it('is computed from one moment, whatever is written in its breaks, and the next one from the next', async () => {
     const before = basic();
     before.identity(257, 'b');
     before.remote('r', '10.9.9.1', 257);
@@ -41,7 +41,7 @@ describe('a plan', () => {
     };
     await world.plan();
     expect(world.breaths).toBeGreaterThan(10);
-    expect(world.conclusion()).toEqual(before.conclusion());
+    expect(world.result()).toEqual(before.result());
 
     const after = new World();
     world.namespace();
@@ -49,8 +49,8 @@ describe('a plan', () => {
     while ((await world.plan()).again);
     copy(world, after);
     while ((await after.plan()).again);
-    expect(world.conclusion()).toEqual(after.conclusion());
-    expect(world.conclusion()).not.toEqual(before.conclusion());
+    expect(world.result()).toEqual(after.result());
+    expect(world.result()).not.toEqual(before.result());
   });
 
   it('makes breaks within one large set and its one slot', async () => {

@@ -76,7 +76,7 @@ describe('the rows of a namespace', () => {
     for (const [at, generation] of [3, 1, 1].entries()) policy(fresh, at, generation, 12);
     await settle(fresh);
     expect(closed(one)).toEqual(['z egress']);
-    expect(one.conclusion()).toEqual(fresh.conclusion());
+    expect(one.result()).toEqual(fresh.result());
   });
 
   it('closes no pod of another namespace that has the same rules, whose slot it shares', async () => {

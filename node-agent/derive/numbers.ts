@@ -75,7 +75,7 @@ export class LocalNumbers {
     if (last >= this.#revision && last > 0) this.#revision = Math.min(last + REVISION_BLOCK, LAST_REVISION);
   }
 
-  /** The next datapath revision. After 2^32 of them they start anew: flows of so long ago have expired. */
+  /** The next datapath revision. After 2^32 of them they start again: flows of so long ago have expired. */
   revision(): number {
     if (this.#revision >= LAST_REVISION) {
       this.#revision = 0;

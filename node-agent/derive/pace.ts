@@ -6,13 +6,13 @@ const STRETCH_MS = 3;
 /** Says when a long piece of work should let the rest of the process run. */
 export class Pace {
   readonly #now: () => number;
-  readonly #breathe: () => Promise<void>;
+  readonly #yieldNow: () => Promise<void>;
   #since: number;
 
   /** `now`: milliseconds, any clock that only grows. */
-  constructor(now: () => number, breathe: () => Promise<void>) {
+  constructor(now: () => number, yieldNow: () => Promise<void>) {
     this.#now = now;
-    this.#breathe = breathe;
+    this.#yieldNow = yieldNow;
     this.#since = now();
   }
 
@@ -21,13 +21,13 @@ export class Pace {
     this.#since = this.#now();
   }
 
-  /** Whether a break is due: `if (pace.due()) await pace.breathe()` costs no promise while none is. */
+  /** Whether a break is due: `if (pace.due()) await pace.yieldNow()` costs no promise while none is. */
   due(): boolean {
     return this.#now() - this.#since >= STRETCH_MS;
   }
 
-  async breathe(): Promise<void> {
-    await this.#breathe();
+  async yieldNow(): Promise<void> {
+    await this.#yieldNow();
     this.restart();
   }
 
@@ -36,7 +36,7 @@ export class Pace {
     for (;;) {
       const { done, value } = pieces.next();
       if (done === true) return value;
-      if (this.due()) await this.breathe();
+      if (this.due()) await this.yieldNow();
     }
   }
 }

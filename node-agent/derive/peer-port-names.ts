@@ -91,7 +91,7 @@ export class PeerPortNames {
         for (const claim of claims.leaving) this.#count(txn, claim, -1, changed);
         return { ...claims, leaving: [] };
       });
-      if (this.#pace.due()) await this.#pace.breathe();
+      if (this.#pace.due()) await this.#pace.yieldNow();
     }
     for (const owner of this.#dirty) {
       this.#change(owner, (txn, claims) => {
@@ -101,7 +101,7 @@ export class PeerPortNames {
         return { ...claims, counted: wanted, leaving: counted === undefined ? leaving : [...leaving, counted] };
       });
       this.#dirty.delete(owner);
-      if (this.#pace.due()) await this.#pace.breathe();
+      if (this.#pace.due()) await this.#pace.yieldNow();
     }
     return changed;
   }

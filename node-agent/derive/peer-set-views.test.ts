@@ -113,7 +113,7 @@ const SELECTORS = fc.sample(fc.array(requirement, { maxLength: 3 }), { numRuns: 
 const IDS = [256, 257, 258, 259, 260];
 
 describe('the members of a peer set', () => {
-  it('are those that labels and list say, by increments as anew', async () => {
+  it('are those that labels and list say, by increments as from scratch', async () => {
     const step = fc.oneof(
       fc.record({ id: fc.constantFrom(...IDS), labels: fc.option(labels, { freq: 3, nil: undefined }) }),
       fc.record({ set: fc.nat(SELECTORS.length - 1), list: fc.option(fc.subarray(IDS), { freq: 4, nil: undefined }) }),

@@ -114,14 +114,14 @@ export class PeerSetViews {
   }
 
   /**
-   * To be called when it is known what the current plan makes of the addresses. Whether an identity that was held needs to be no more:
-   * the next plan judges it anew.
+   * Call it when it is known what the current plan makes of the addresses. Whether an identity that was held needs to be no more:
+   * the next plan judges it again.
    */
   async release(): Promise<boolean> {
     const { identities, addressed, pace } = this.#options;
     let released = false;
     for (const { id, labels } of this.#kept.values()) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       // Which addresses have an identity that means something else by now, this plan has looked at.
       if (identities.get(id) === undefined && addressed(id)) continue;
       this.#kept.delete(id);
@@ -159,12 +159,12 @@ export class PeerSetViews {
         put(before, await this.#judged({ ...before, row }, both(apart, before.doubtful)));
       }
       this.#dirtySets.delete(hash);
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     for (const [hash, ids] of await this.#concerned()) {
       const before = this.#views.get(hash);
       if (before !== undefined) put(before, await this.#judged(before, ids));
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     this.#dirtyIdentities.clear();
     this.#begun = true;
@@ -174,7 +174,7 @@ export class PeerSetViews {
   async #hold(): Promise<void> {
     const { identities, addressed, pace } = this.#options;
     for (const [id, { labels, changed }] of this.#dirtyIdentities) {
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
       if (!changed) continue;
       const same = labels === undefined || isDeepStrictEqual(labels, identities.get(id)?.labels);
       if (!same && addressed(id)) this.#kept.set({ id, labels });
@@ -197,7 +197,7 @@ export class PeerSetViews {
       note(this.#views.list('doubtful', identityKey(id)));
       for (const labels of [before, this.#labels(id)])
         if (labels !== undefined) for (const key of wantedOf(labels)) note(this.#views.list('wants', key));
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     return concerned;
   }
@@ -209,7 +209,7 @@ export class PeerSetViews {
     if (this.#begun) {
       for (const { id, labels } of this.#candidates(row.selector)) {
         if (matches(row.selector, labels)) ids.add(id);
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
     }
     return this.#judged({ row, members: row.identities, doubtful: [] }, ids);
@@ -227,7 +227,7 @@ export class PeerSetViews {
       const matched = labels !== undefined && matches(row.selector, labels);
       members.set(id, labels === undefined ? listed : matched);
       doubtful.set(id, listed && !matched);
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
     const after = {
       row,

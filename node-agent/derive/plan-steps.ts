@@ -1,5 +1,5 @@
 /**
- * How a plan is concluded: its steps, each with the working tables that it reads and those that it writes. A step reads what the steps before it have
+ * How a plan is computed: its steps, each with the working tables that it reads and those that it writes. A step reads what the steps before it have
  * written. Where a later step writes the table, what is there is as the plan before left it: `asBefore` says why that is right.
  * `plan-steps.test.ts` holds the lists to what is read and written while inputs change at random.
  */
@@ -31,7 +31,7 @@ export interface Marks {
   host: boolean;
 }
 
-/** Who concludes. */
+/** The parts that compute it. */
 export interface Derivers {
   readonly inForce: InForce;
   readonly remote: RemoteEndpoints;
@@ -48,14 +48,14 @@ export interface Derivers {
   readonly subjects: () => Iterable<Subject>;
 }
 
-/** A plan as far as it is concluded. */
+/** A plan as far as it is computed. */
 export interface Draft {
   readonly marks: Marks;
   /** Policies have changed. */
   readonly policies: boolean;
   /** As in `Plan`. */
   readonly rules: boolean;
-  /** No plan with rules is concluded since the start. */
+  /** No plan with rules is computed since the start. */
   readonly first: boolean;
   localLabels: ReadonlyMap<number, LabelMap>;
   wanted: Wanted;
@@ -65,7 +65,7 @@ export interface Draft {
   again: boolean;
 }
 
-export const NOTHING_CONCLUDED: Omit<Draft, 'marks' | 'policies' | 'rules' | 'first'> = {
+export const NOTHING_COMPUTED: Omit<Draft, 'marks' | 'policies' | 'rules' | 'first'> = {
   localLabels: new Map(),
   wanted: new Map(),
   shapes: { slots: [], slotsGone: [], reframed: false },
@@ -120,7 +120,7 @@ export const STEPS: readonly Step[] = [
     async run({ marks }, { remote, pace }) {
       for (const id of marks.identities) {
         remote.identityChanged(id);
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
       if (marks.ownNode) remote.ownNodeChanged();
       await remote.settle();
@@ -130,7 +130,7 @@ export const STEPS: readonly Step[] = [
     name: 'local endpoints',
     reads: [
       'addressClaims',
-      'concludedStates',
+      'computedStates',
       'endpointShapes',
       'localIdentities',
       'localNumbers',
@@ -140,8 +140,8 @@ export const STEPS: readonly Step[] = [
       'rulesInForce',
     ],
     asBefore: {
-      concludedStates: 'what was found in the kernel and closed counts no more',
-      endpointShapes: 'what was found in the kernel counts until the first plan with rules is concluded',
+      computedStates: 'what was found in the kernel and closed counts no more',
+      endpointShapes: 'what was found in the kernel counts until the first plan with rules is computed',
       retainedPeerSets: 'the slots forget only sets that no policy names',
     },
     writes: ['addressClaims', 'localIdentities', 'localNumbers', 'portNameClaims'],
@@ -205,7 +205,7 @@ export const STEPS: readonly Step[] = [
     async run({ localLabels }, { peerSets, slots, pace }) {
       for (const [hash, ids] of await peerSets.settle()) {
         slots.peerSetChanged(hash, ids);
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
       for (const [id, labels] of localLabels)
         for (const hash of peerSets.setsOf(id, labels)) slots.peerSetChanged(hash, new Set([id]));
@@ -228,7 +228,7 @@ export const STEPS: readonly Step[] = [
     reads: [
       'addresses',
       'cidrPeers',
-      'concludedStates',
+      'computedStates',
       'endpointShapes',
       'keptIdentities',
       'localIdentities',
@@ -241,7 +241,7 @@ export const STEPS: readonly Step[] = [
     ],
     asBefore: {
       addresses: 'slots must know who comes before an address does',
-      concludedStates: 'a slot stays as it is for endpoints that leave it',
+      computedStates: 'a slot stays as it is for endpoints that leave it',
       keptIdentities: 'an identity is released once no address has it',
     },
     writes: ['endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
@@ -282,7 +282,7 @@ export const STEPS: readonly Step[] = [
     name: 'endpoints',
     reads: [
       'cidrPeers',
-      'concludedStates',
+      'computedStates',
       'endpointShapes',
       'localIdentities',
       'rulesInForce',
@@ -293,7 +293,7 @@ export const STEPS: readonly Step[] = [
     asBefore: {
       endpointShapes: 'who is gone has no state',
     },
-    writes: ['concludedStates'],
+    writes: ['computedStates'],
     early: true,
     async run(draft, { endpointStates }) {
       const states = draft.rules
@@ -348,7 +348,7 @@ export function stepsWith(more: readonly PlanStep[], onEnd: (name: string, error
       reads: [],
       writes: [],
       async run(draft) {
-        // What the steps before it have concluded must not be lost with it.
+        // What the steps before it have computed must not be lost with it.
         try {
           draft.again = (await within(part.run())) || draft.again;
           onEnd(name);
@@ -362,8 +362,8 @@ export function stepsWith(more: readonly PlanStep[], onEnd: (name: string, error
   return steps;
 }
 
-/** Concludes what must change. */
-export async function conclude(
+/** Computes what must change. */
+export async function compute(
   draft: Draft,
   derivers: Derivers,
   steps: readonly Step[],

@@ -86,7 +86,7 @@ export class Policies {
   }
 
   /**
-   * Whether the set selects by other labels now, which no set of the operator's ever does. To be called while `said` is what was said
+   * Whether the set selects by other labels now, which no set of the operator's ever does. Call it while the snapshot is the one of
    * before: of policies that did not name the set then, `policyChanged` tells.
    */
   peerSetChanged({ hash, selector }: PeerSetRow, deleted: boolean): boolean {
@@ -206,7 +206,7 @@ export class Policies {
     }
   }
 
-  /** The policy names these CIDRs, or does no longer. Of `settle` all are to be told before somebody asks. */
+  /** The policy names these CIDRs, or no longer does. Apply all changes of a `settle` before a lookup. */
   nameCidrs(uid: string, cidrs: Iterable<string>, named: ReadonlySet<string>): void {
     this.#cidrs.write((txn) => {
       for (const cidr of cidrs) {

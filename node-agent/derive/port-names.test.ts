@@ -53,7 +53,7 @@ describe('ports by name', () => {
     expect(denied).toContainEqual({ protocol: 6, from: 8080, to: 8080, verdict: 'deny', cookie: 7 });
   });
 
-  it('allows the number of a peer while it is the only one, and judges open flows anew when it is none any more', async () => {
+  it('allows the number of a peer while it is the only one, and judges open flows again when it is none any more', async () => {
     const world = basic();
     world.identity(257, 'b');
     world.policy('p', 1, [byName('allow', 'egress', 'b')]);

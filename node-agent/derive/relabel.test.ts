@@ -186,7 +186,7 @@ describe('a relabelled pod of this node', () => {
 });
 
 describe('rules of a pod of this node', () => {
-  it('are those of its labels, though its number was given to them anew', async () => {
+  it('are those of its labels, though its number was given to them again', async () => {
     const world = basic();
     world.peerSet('c', []);
     world.policy('p', 1, [rule('c', 'b', 7)]);

@@ -107,13 +107,13 @@ export class RemoteEndpoints {
   async settle(): Promise<void> {
     const { pace } = this.#options;
     for (const key of this.#dirty) {
-      this.#conclude(key);
+      this.#compute(key);
       this.#dirty.delete(key);
-      if (pace.due()) await pace.breathe();
+      if (pace.due()) await pace.yieldNow();
     }
   }
 
-  #conclude(key: string): void {
+  #compute(key: string): void {
     const { inputs, tables, identities, ipcache, portNames } = this.#options;
     const listed = inputs.snapshot.get(tables.remoteEndpoints, key);
     const gone = listed !== undefined && this.#gone(listed, key);

@@ -1,4 +1,4 @@
-/** From a shape to what its slot holds: anew, or from what was compiled before where little has changed. */
+/** From a shape to what its slot holds: compiled from scratch, or from the former result where little has changed. */
 import {
   type CompiledPolicy,
   type CompileInput,
@@ -91,7 +91,7 @@ export class ShapeCompiler {
       for (const cidr of new Set(cidrsOf(rules))) {
         const peer = cidrPeers.of(cidr);
         if (peer !== undefined) peers.push(peer);
-        if (pace.due()) await pace.breathe();
+        if (pace.due()) await pace.yieldNow();
       }
     return peers;
   }

@@ -153,7 +153,7 @@ export class SlotPlaces {
     return (yield* differs(before, after, moved, this.#options)) ? 1 : 0;
   }
 
-  /** Whether they name a CIDR whose number no address has: none yet, unless the prefix is somebody's of whom more is known. */
+  /** Whether some CIDR identity of theirs is not in the ipcache yet. */
   *#cidrsCome(classes: ClassMaps): Pieces<boolean> {
     let done = 0;
     for (const direction of DIRECTIONS)

@@ -100,7 +100,7 @@ export class Slots {
     this.#places.adopt(slots);
   }
 
-  /** The kernel's slot cannot become what it is to be: its shape is to get another one. */
+  /** The kernel's slot cannot be edited to the wanted content: its shape gets another slot. */
   outgrown(slot: number): void {
     const [user] = this.#shapes.list('slot', slotKey(slot));
     if (user === undefined) return;
@@ -174,7 +174,7 @@ export class Slots {
     return user !== undefined;
   }
 
-  /** These shapes are to be put into their slots, whether what they mean has changed or not. */
+  /** Writes these shapes into their slots again, changed or not. */
   compiled(shapes: Iterable<string>): void {
     for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, new Set());
   }
@@ -183,7 +183,7 @@ export class Slots {
     return this.#shapes.get(shape)?.row;
   }
 
-  /** When a shape that could not be compiled is to be tried again; Infinity: not before an input changes. */
+  /** When a shape that failed to compile is retried; Infinity: not before an input changes. */
   retryAt(): number {
     let at = Infinity;
     for (const { failure } of this.#shapes.list('failing', '')) at = Math.min(at, failure?.retryAt ?? Infinity);
@@ -228,7 +228,7 @@ export class Slots {
    * Puts one shape into its slot. `made`: what it was compiled to with that room, or why it was not. `candidates`: kernel
    * slots that endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it
    * was. A shape that cannot be compiled, or gets no slot, has none. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing
-   * that was concluded may change, meanwhile.
+   * that was computed may change, meanwhile.
    */
   async refresh(key: string, candidates: Iterable<number>, { left = 'none', made, like }: Refresh): Promise<Refreshed> {
     this.#dirty.delete(key);

@@ -4,7 +4,7 @@ import type { Key, Query, Snapshot, StateDB, Table, TableSpec, WriteTxn } from '
 export type RowsView<K, T> = Pick<Rows<K, T>, 'size' | 'get' | 'has' | 'values' | 'list' | 'select'>;
 
 /**
- * One table of what the model has concluded so far. Nothing in `derive/` keeps such state beside its tables; only marks of what
+ * One table of what the model has computed so far. Nothing in `derive/` keeps such state beside its tables; only marks of what
  * the round under way has yet to look at are plain sets. Every call is a snapshot or a transaction of its own: parts that change
  * many rows at once use `write`; those that change several tables, the database's.
  */

@@ -75,7 +75,7 @@ export class OperatorHeartbeat implements ReflectorSink<Lease> {
     this.#db.write([this.#table], (txn) => txn.upsert(this.#table, row));
   }
 
-  /** The next heartbeat makes it anew. */
+  /** The next heartbeat makes it again. */
   delete(): void {}
 
   #row(): HeartbeatRow | undefined {

@@ -144,7 +144,7 @@ describe('NodeConditionWriter', () => {
     );
   });
 
-  it('says it again to a Node that was made anew, or is there only later, and ends it after it was refused for a while', async () => {
+  it('says it again to a Node that was recreated, or is there only later, and ends it after it was refused for a while', async () => {
     const real = client.get.bind(client);
     client.get = () => Promise.reject(new ApiError('none', { status: 404, reason: 'NotFound' }));
     problems = [TWO];

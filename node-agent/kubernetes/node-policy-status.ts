@@ -52,7 +52,7 @@ interface Written {
  * Reports how far this node's kernel is, and what it could not do. The first change is written at once, then at most one write a second. A policy
  * that selects no pod of the node changes only the version, and pods only the counts: such changes are written the less often the more nodes there
  * are. What says nothing new is written once a minute, which changes nothing at the API server, unless the report is gone or not as it was left,
- * or the Node that owned it has been made anew.
+ * or the Node that owned it has been recreated.
  *
  * The first report waits until every input table is complete and in the kernel. Until then the report of the agent before stays: what it says is in
  * the kernel.
@@ -227,7 +227,7 @@ export class NodePolicyStatusWriter {
     this.#db.write([this.#written], (txn) => txn.upsert(this.#written, { node, ...owner, report }));
   }
 
-  /** Read anew for each refresh, but not for each change. */
+  /** Read again for each refresh, but not for each change. */
   async #owner(): Promise<Pick<Written, 'owner' | 'ownerReadAt'>> {
     const now = performance.now();
     using snapshot = this.#db.read();

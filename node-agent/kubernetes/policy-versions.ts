@@ -1,7 +1,7 @@
 import type { KubeObject, ReflectorSink } from '@weir/kube';
 import type { Core } from '../core.ts';
 
-/** Notes which version of the API server's ResolvedPolicies the policy inputs hold. To be called after the sink that writes them. */
+/** Notes which version of the ResolvedPolicies the policy inputs have. Call it after the sink that writes them. */
 export class PolicyVersions implements ReflectorSink<KubeObject> {
   readonly #core: Pick<Core, 'db' | 'tables' | 'policyRevision'>;
 

@@ -91,7 +91,7 @@ export interface AgentPart<Value = unknown> extends Part<Value> {
   readonly running?: readonly KeptRunning[];
   /** Addresses of its own in the ipcache. */
   readonly addresses?: readonly AddressSource[];
-  /** What it has concluded in each plan. */
+  /** What it has computed in each plan. */
   readonly steps?: readonly PlanStep[];
   /** Events of its own that its programs send. */
   readonly events?: readonly EventKind[];

@@ -88,7 +88,7 @@ export class RealisedReport {
     return policies;
   }
 
-  /** To be called after every round. Returns whether something but the revision has changed, or it is the first that there is. */
+  /** Call it after every round. Returns whether something but the revision has changed, or it is the first that there is. */
   take(sources: RealisedSources): boolean {
     const { model, policyMode, now, db, tables } = this.#options;
     // One moment for all: a policy either holds the version back, or is a failure.

@@ -69,7 +69,7 @@ describe('a pod whose interface is gone', () => {
     expect(both?.message).toMatch(`; ${gone}`);
     expect(both?.message).toMatch(/^pod ns\/c: connected by another network plugin/);
     world.endpoint(3, { pod: { namespace: 'ns', name: 'c', uid: 'u-c' } });
-    // Its sandbox was made anew, and nobody has told of the end of the former one.
+    // Its sandbox was recreated, and nobody has told of the end of the former one.
     world.endpoint(2, { pod, ipv4: '10.0.0.9' });
     expect(await failures(60_000)).toEqual([]);
   });

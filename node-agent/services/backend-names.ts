@@ -9,7 +9,7 @@ const REST = 20;
 
 /**
  * Which Services the kernel has a backend for, for events: those that are followed alone ask. Which of several Services a client has used is not
- * said. It is made anew when the kernel has something else, but for a twentieth of the time at most: of 100,000 backends it may be a second old.
+ * said. It is recreated when the kernel has something else, but for a twentieth of the time at most: of 100,000 backends it may be a second old.
  */
 export class BackendNames {
   readonly #sources: FaceSources;

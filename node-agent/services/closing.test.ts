@@ -50,7 +50,7 @@ it.each([
   [CLUSTER6, A6, B6],
   [`::ffff:${CLUSTER}`, A, B],
 ])(
-  'closes those of %s to a backend that is gone, once those who connect anew get another',
+  'closes those of %s to a backend that is gone, once those who connect again get another',
   async (address, first, second) => {
     await world.apply([WEB], slices([first]));
     for (const protocol of ['TCP', 'UDP'] as const) expect((await ask(protocol, address)).text).toBe(`${first} 8080`);

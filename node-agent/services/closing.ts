@@ -1,8 +1,8 @@
 /**
- * Sockets whose backend is gone: closed, so that their owners connect anew, to another backend.
+ * Sockets whose backend is gone: closed, so that their owners connect again, to another backend.
  *
  * Guarantees: a socket is closed only where it was connected to a Service (svc_sockets has it), and no EndpointSlice has its backend any more, ready or
- * not, and no frontend in the kernel: who connects anew gets another. What went while no agent ran is not closed.
+ * not, and no frontend in the kernel: who connects again gets another. What went while no agent ran is not closed.
  */
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { messageOf } from '@weir/process/errors';

@@ -7,7 +7,7 @@ import { number } from './layout.ts';
 export const FILTER_WORDS = 1024;
 
 /**
- * Has packets to the address looked up from now on. Bits stay until the map is made anew: what is set in vain costs time and nothing else. Addresses of IPv6
+ * Has packets to the address looked up from now on. Bits stay until the map is recreated: what is set in vain costs time and nothing else. Addresses of IPv6
  * are looked up without it.
  */
 export function letThrough(filter: BpfMap, address: string): void {

@@ -41,7 +41,7 @@ describe('frontends, derived', () => {
     });
     const start = performance.now();
     for (const each of derivations) each.flush();
-    // A quarter of a second; half a minute where each claim has all those of the others made anew.
+    // A quarter of a second; half a minute where each claim has all others made again.
     expect(performance.now() - start).toBeLessThan(5000);
     using snapshot = db.read();
     const external = [...snapshot.all(tables.frontends)].filter(({ kind }) => kind === 'ExternalIP');

@@ -78,7 +78,7 @@ export interface StateFilesOptions {
 /** One file, and how far it has been written. */
 interface Writing<T> {
   readonly file: StateFile<T>;
-  /** What it is to hold now; undefined: not provided yet, and nothing is written. */
+  /** The wanted content; undefined: not provided yet, and nothing is written. */
   content: (() => T) | undefined;
   /** Something has changed since the last writing began. */
   changed: boolean;
@@ -101,7 +101,7 @@ export class StateFiles {
   #disk: Promise<unknown> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #looking = false;
-  /** Nothing is to be saved any more. */
+  /** Nothing may be saved any more. */
   #stopped = false;
   /** Nor is anything written that still waits. */
   #ended = false;

@@ -29,7 +29,7 @@ export interface Enforced {
   readonly selectors: ReadonlyMap<string, LabelSelector>;
 }
 
-/** What is enforced of a policy that never could be. */
+/** What is enforced of a policy that has never been valid. */
 const NEVER: Enforced = { resolved: undefined, selectors: new Map<string, LabelSelector>() };
 
 export interface PolicyEntry extends Enforced, NamesServices {
@@ -337,7 +337,7 @@ export class PolicyBook {
   }
 }
 
-/** How many policies one counts for by what is enforced of it. */
+/** How many policies one counts for, by its enforced rules. */
 function placesOf({ resolved, selectors }: Enforced): number {
   const cidrs = resolved === undefined ? 0 : new Set(cidrsOf(resolved.rules)).size;
   return Math.max(1, Math.ceil(cidrs / CIDRS_A_PLACE), Math.ceil(selectors.size / SELECTORS_A_PLACE));

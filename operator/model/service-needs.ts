@@ -1,4 +1,4 @@
-/** Of which Services policies speak: by what a change of one finds the policies that are read anew. */
+/** Which Services a policy names, so that a change of one finds the policies to read again. */
 import { type ServicePeers, type ServiceRef, type ServiceView, selectsService } from '@weir/policy';
 import { type IndexSpec, keys, type Reader, type Table } from '@weir/statedb';
 import type { Tables } from '../tables.ts';

@@ -8,7 +8,7 @@ interface Timed {
   readonly dueAt: number | undefined;
 }
 
-/** What is to be known when the status of a policy is folded next, in its turn or when it is due. */
+/** What the next fold of a policy's status must know, in its turn or when it is due. */
 export interface StatusMark extends Timed {
   readonly key: string;
   /** The object is not as it was left: written again even if the status is the same. */

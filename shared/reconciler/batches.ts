@@ -94,7 +94,7 @@ export class Batches<T> {
     }
     call.open = false;
     const dealtWith = this.#settle(rows, call, error, performance.now() - began, work);
-    await gate.breathe();
+    await gate.yieldNow();
     return dealtWith;
   }
 

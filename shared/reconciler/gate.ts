@@ -36,7 +36,7 @@ export class Gate {
   /** Waits until up to `wanted` rows may go in; returns how many, or 0 when the gate has been closed. */
   async wait(wanted: number, concurrency: number): Promise<number> {
     for (;;) {
-      await this.breathe();
+      await this.yieldNow();
       while (!this.closed && this.#calls.taken >= concurrency) await this.#alarm.sleep(Number.POSITIVE_INFINITY);
       if (this.closed) return 0;
       const taken = this.#bucket.take(wanted);
@@ -47,7 +47,7 @@ export class Gate {
   }
 
   /** Gives the event loop its turn if the present slice is over. */
-  async breathe(): Promise<void> {
+  async yieldNow(): Promise<void> {
     this.at = performance.now();
     if (this.at - this.#sliceBegan < SLICE_MS) return;
     await new Promise<void>((resolve) => setImmediate(resolve));

@@ -215,7 +215,7 @@ class TableReconciler<T> implements Reconciler<T> {
     return refreshIntervalMs === 0 ? Number.POSITIVE_INFINITY : clock.now() + refreshIntervalMs;
   }
 
-  /** Runs what a caller asks for; the loop then looks anew at what is due. */
+  /** Runs what a caller asks for; the loop then looks again at what is due. */
   #exclusive<R>(refused: string, action: () => Promise<R>): Promise<R> {
     return this.#locked(async () => {
       if (this.#stopped !== undefined) throw this.#stoppedError(refused);

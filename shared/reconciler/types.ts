@@ -42,7 +42,7 @@ export interface Operations<T> {
 export interface BatchItem<T> {
   readonly row: T;
   readonly revision: Revision;
-  /** Says that the target did not take this row. To be called as a method. Throws `LateFailureError` once the batch has ended. */
+  /** Says that the target did not take this row. Call it as a method. Throws `LateFailureError` once the batch has ended. */
   fail(error: unknown): void;
 }
 

@@ -1,4 +1,4 @@
-/** A node's input tables of one size, the agent's model over them, and what single changes of them cost until they are concluded. */
+/** A node's input tables of one size, the agent's model over them, and what single changes of them cost until they are computed. */
 import { setImmediate as turn } from 'node:timers/promises';
 import { labelsKey } from '@weir/labels';
 import type { ResolvedRule } from '@weir/policy';
@@ -40,7 +40,7 @@ const PULL = 250;
 export async function* measureLoad(load: AgentLoad): AsyncGenerator<Measured> {
   const node = new Node();
   node.fill(load);
-  const whole = await node.conclude();
+  const whole = await node.compute();
   yield { case: 'from nothing', value: whole.ms, unit: 'ms' };
   await collect();
   const { heapUsed, rss } = process.memoryUsage();
@@ -60,7 +60,7 @@ export async function* measureLoad(load: AgentLoad): AsyncGenerator<Measured> {
     let block = 0;
     for (let at = 0, sum = 0; at < REPETITIONS && (at < LEAST || sum < BUDGET_MS); at++) {
       change(at);
-      const { ms, longest } = await node.conclude();
+      const { ms, longest } = await node.compute();
       took.push(ms);
       sum += ms;
       block = Math.max(block, longest);
@@ -85,17 +85,17 @@ class Node {
       core: { nodeName: 'self', clusterName: 'default', policyMode: 'default', allowLocalhost: true },
       numbers: new LocalNumbers(this.#db),
       now: () => performance.now(),
-      breathe: () => this.#breathe(),
+      yieldNow: () => this.#yieldNow(),
     });
   }
 
-  /** Takes in what has changed, and concludes until nothing is left, as though the kernel took everything at once. */
-  async conclude(): Promise<{ readonly ms: number; readonly longest: number }> {
+  /** Takes in what has changed, and computes until nothing is left, as though the kernel took everything at once. */
+  async compute(): Promise<{ readonly ms: number; readonly longest: number }> {
     await turn();
     const began = performance.now();
     this.#since = began;
     this.#longest = 0;
-    while (this.#model.pull(PULL)) await this.#breathe();
+    while (this.#model.pull(PULL)) await this.#yieldNow();
     for (let again = true; again; ) {
       const plan = await this.#model.plan();
       this.#model.bump(plan.afterGone);
@@ -207,7 +207,7 @@ class Node {
     return snapshot.has(table, hash);
   }
 
-  async #breathe(): Promise<void> {
+  async #yieldNow(): Promise<void> {
     this.#stretchEnds();
     await turn();
     this.#since = performance.now();

@@ -1,4 +1,4 @@
-/** `node --expose-gc agent-own.ts CASE`: what the agent concludes of one load, and what one change to it costs, in a process of its own. */
+/** `node --expose-gc agent-own.ts CASE`: what the agent computes of one load, and what one change to it costs, in a process of its own. */
 import { type AgentLoad, measureLoad } from './agent-loads.ts';
 import { printCase } from './statedb-measure.ts';
 

@@ -1,4 +1,4 @@
-/** Suite `agent`: what one change costs from input tables to a concluded plan, beside concluding the same tables from nothing. */
+/** Suite `agent`: what one change costs from input tables to a computed plan, beside computing the same tables from nothing. */
 import { NODE_FLAGS } from '../../scripts/images/catalog.ts';
 import type { Figure } from './report.ts';
 import { own } from './statedb-programs.ts';

@@ -67,9 +67,9 @@ export const latency: Suite = async function* () {
       }
     }
     await stream.close();
-    yield { case: `apply to last packet judged anew, p50 of ${EDITS}`, value: quantile(samples, 0.5), unit: 'ms' };
+    yield { case: `apply to last packet judged again, p50 of ${EDITS}`, value: quantile(samples, 0.5), unit: 'ms' };
     yield {
-      case: `apply to last packet judged anew, p99 of ${EDITS}`,
+      case: `apply to last packet judged again, p99 of ${EDITS}`,
       value: quantile(samples, 0.99),
       unit: 'ms',
       goal: 50,

@@ -43,7 +43,7 @@ export class Faults {
     this.#hiddenUntil = Math.max(this.#hiddenUntil, at);
   }
 
-  /** Something is broken until `mend`; broken anew it is mended first. */
+  /** Something is broken until `mend`; broken again it is mended first. */
   add(name: string, mend: () => void): void {
     this.#broken.get(name)?.();
     this.#broken.delete(name);

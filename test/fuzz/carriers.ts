@@ -37,7 +37,7 @@ export function carrier({ kind, name, namespace, body }: Hostile, count: number)
   };
 }
 
-/** A change that says nothing: whoever watches the object is told of it anew. */
+/** A change that says nothing: whoever watches the object is told of it again. */
 export function touched(
   { kind, name, namespace }: Pick<Hostile, 'kind' | 'name' | 'namespace'>,
   count: number,

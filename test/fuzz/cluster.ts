@@ -178,7 +178,7 @@ export class FuzzCluster {
     await this.#connect(LAST);
   }
 
-  /** The operator, and one agent, start anew. */
+  /** The operator, and one agent, start again. */
   async restart(): Promise<void> {
     await this.#operator?.stop();
     this.#lists.clear();

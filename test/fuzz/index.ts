@@ -5,7 +5,7 @@
  * - the operator, and agents' sources and models, run as they do in a cluster, and read every kind that they read there;
  * - what a tenant writes (one namespace, pods' status too, but the addresses there: admission refuses those from Kubernetes 1.30 on), or the holder of
  *   one node's credentials, changes nothing of others: what is enforced, at any moment while others do nothing, and over edits of others and
- *   restarts; rules, peer sets, identities, slices, statuses; nobody ends, lists anew or says that it is unready. Of what only an administrator may
+ *   restarts; rules, peer sets, identities, slices, statuses; nobody ends, lists again or says that it is unready. Of what only an administrator may
  *   write, nobody ends by it;
  * - amounts delay nobody: where a crowd is beside them, an edit and new pods of others are taken in after a few changes of the crowd, and what
  *   follows from them is written after a few of its writes, whatever its size;

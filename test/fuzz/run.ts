@@ -16,7 +16,7 @@ export interface FuzzOptions {
   readonly count: number;
   /** Seconds to look for a smaller case once one was found. */
   readonly shrinkSeconds?: number;
-  /** Default: played anew. */
+  /** Default: played again. */
   readonly alone?: Promise<Baseline>;
   readonly log?: (line: string) => void;
   readonly signal?: AbortSignal;

@@ -98,7 +98,7 @@ export class LaggingAgent {
     this.world.dropEndpoint(pod.id);
   }
 
-  /** Concludes from all that was delivered. False: it waits for something, and the kernel stays as it is. */
+  /** Computes from all that was delivered. False: it waits for something, and the kernel stays as it is. */
   async plan(): Promise<'again' | 'done' | 'waits'> {
     while (this.world.model.pull(100));
     const late = this.watches.flatMap(({ listed }, kind) => (listed ? [] : [kind]));

@@ -108,7 +108,7 @@ export class Story {
         if (problem !== undefined) return problem;
       }
       if (round < 2) continue;
-      for (const agent of this.#agents) this.#truth.concluded(agent, true);
+      for (const agent of this.#agents) this.#truth.computed(agent, true);
       if (this.#agents.every((agent) => this.#truth.settled(agent))) return this.#problem();
     }
     const lagging = this.#agents.find((agent) => !this.#truth.settled(agent));
@@ -170,7 +170,7 @@ export class Story {
     deliver(agent.watches, kinds, count);
     for (let plans = 0; plans < 20; plans += 1) {
       const how = await agent.plan();
-      if (how !== 'waits') this.#truth.concluded(agent);
+      if (how !== 'waits') this.#truth.computed(agent);
       else if (agent.addressed) this.#truth.addressed(agent, this.#identities());
       const problem = this.#problem();
       if (problem !== undefined || how !== 'again') return problem;

@@ -47,8 +47,8 @@ export class Truth {
     return podIdentityLabels({ namespace: 'ns', namespaceLabels: {}, podLabels, serviceAccount: 'default' });
   }
 
-  /** The agent has concluded from all that it was told. `caughtUp`: there is nothing else to tell. */
-  concluded(agent: LaggingAgent, caughtUp = false): void {
+  /** The agent has computed from all that it was told. `caughtUp`: there is nothing else to tell. */
+  computed(agent: LaggingAgent, caughtUp = false): void {
     const bounds = this.#of(agent);
     const { db, tables } = agent.world;
     using told = db.read();

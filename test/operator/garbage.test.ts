@@ -84,7 +84,7 @@ describe('garbage', () => {
     expect((await world.client.list(resources.NodePolicyStatus)).items.map((i) => i.metadata.name)).toEqual(['n1']);
   });
 
-  it('starts the grace period anew when the node came back in between', async () => {
+  it('starts the grace period again when the node came back in between', async () => {
     await world.client.create(resources.NodePolicyStatus, report('n1', {}));
     const garbage = collector();
     await garbage.sweep();

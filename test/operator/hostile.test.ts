@@ -121,7 +121,7 @@ describe('a pod whose status a tenant writes', () => {
     return all;
   };
 
-  it('takes no address: not of a victim, not outside, not of a node; nor when the operator starts anew', async () => {
+  it('takes no address: not of a victim, not outside, not of a node; nor when the operator starts again', async () => {
     await createWithStatus(world.client, node('n2', 'True', { podCIDRs: ['10.0.2.0/24'] }));
     await createWithStatus(world.client, pod('victim/db', { app: 'db' }, { ip: '10.0.2.5', node: 'n2' }));
     const told: string[] = [];

@@ -43,7 +43,7 @@ const TERM = [
 const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));
 
 describe('a term', () => {
-  it('stops reading, then concluding, then writing, and gives the lease back last: table parts has the order', async () => {
+  it('stops reading, then computing, then writing, and gives the lease back last: table parts has the order', async () => {
     expect(OPERATOR_PARTS.map(({ name }) => name)).toEqual([...PROCESS, ...TERM]);
     const operator = await world.operator();
     await world.settle(operator);

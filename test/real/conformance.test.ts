@@ -1,4 +1,4 @@
-/** Whether the golden transcripts are still what the real API server says; UPDATE_GOLDEN=1 records them anew. */
+/** Whether the golden transcripts are still what the real API server says; UPDATE_GOLDEN=1 records them again. */
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import {
   differences,

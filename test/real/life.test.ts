@@ -235,7 +235,7 @@ describe('the life of an installation on a real Kubernetes', () => {
   it('a node reboots: its pods come back enforced, the others notice nothing', async () => {
     const account = await during(async () => {
       await cluster.rebootNode(3);
-      // Its pods are made anew from the start; until then kubelet still reports those of before.
+      // Its pods are recreated from the start; until then kubelet still reports those of before.
       await eventually(
         async () =>
           (await cluster.enter(3, ['sh', '-c', 'ls /run/weir/weir.sock && ls -d /sys/fs/bpf/weir'])).code === 0,
@@ -247,7 +247,7 @@ describe('the life of an installation on a real Kubernetes', () => {
     expectEveryPacket(account);
     const reach = (from: string) =>
       eventually(
-        // Until kubelet has made the pod anew there is nothing to ask.
+        // Until kubelet has made the pod again there is nothing to ask.
         () => cluster.probe(from, 'server-3', { timeoutMs: 1000 }).catch(() => 'gone'),
         (answer) => answer === 'reached',
         60,

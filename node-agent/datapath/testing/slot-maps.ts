@@ -15,7 +15,7 @@ export interface SlotLab extends Disposable {
 }
 
 export function slotLab(
-  options: Pick<Clock, 'now' | 'breathe'> & Partial<Pick<SlotStoreOptions, 'prefixOf' | 'create'>>,
+  options: Pick<Clock, 'now' | 'yieldNow'> & Partial<Pick<SlotStoreOptions, 'prefixOf' | 'create'>>,
 ): SlotLab {
   const { classes, verdicts } = slotMapOptions({ classes: 1, verdicts: 1 });
   const outer = (name: 'policy_classes' | 'policy_verdicts', of: typeof classes): BpfMap => {

@@ -215,18 +215,18 @@ export class Agent {
     const maps = recorded(node.maps, recorder);
     const numbers = new LocalNumbers(this.db);
     numbers.adopt(node.numbers);
-    const breathe = async (): Promise<void> => undefined;
+    const yieldNow = async (): Promise<void> => undefined;
     const model = new Model({
       db: this.db,
       tables: this.tables,
       core: { nodeName: 'self', clusterName: 'default', policyMode: 'default', allowLocalhost: true },
       numbers,
       now: () => node.now,
-      breathe,
+      yieldNow,
       ...(node.work === undefined ? {} : { work: node.work }),
     });
     this.#model = model;
-    const clock = { now: () => node.now, breathe, quiesce: async () => node.quiet() };
+    const clock = { now: () => node.now, yieldNow, quiesce: async () => node.quiet() };
     const slots = new SlotStore({
       ...maps,
       ...clock,
@@ -299,7 +299,7 @@ export class Agent {
         model.adopt({
           endpoints: found.map((row) => ({ ...row, revision: renewed.get(row.id) ?? row.revision })),
           slots: await slots.adopt(),
-          ipcache: await ipcache.adopt(breathe),
+          ipcache: await ipcache.adopt(yieldNow),
         });
       } catch (error) {
         if (!(error instanceof Crash)) throw error;

@@ -83,10 +83,10 @@ export class World {
         if (eager) this.#clock += 10;
         return this.#clock;
       },
-      breathe: async () => {
+      yieldNow: async () => {
         this.breaths += 1;
         this.meanwhile();
-        // Whoever reads in a break sees no state of the plan that is being concluded.
+        // Whoever reads in a break sees no state of the plan that is being computed.
         assert.ok([...this.model.states()].every((state, index) => state === this.#before[index]));
       },
     });
@@ -117,8 +117,8 @@ export class World {
     return plan;
   }
 
-  /** What was concluded, without the numbers that history gave. */
-  conclusion(): unknown {
+  /** What was computed, without the numbers that history gave. */
+  result(): unknown {
     const classRows = (slot: SlotRow | undefined): unknown =>
       slot && { ingress: merged(slot.compiled.ingress), egress: merged(slot.compiled.egress) };
     return {
@@ -261,7 +261,7 @@ export async function settle(of: World): Promise<void> {
   while ((await of.plan()).again);
 }
 
-/** A fresh agent that is told at once what the world has been told, and has concluded. */
+/** A fresh agent that is told at once what the world has been told, and has computed. */
 export async function freshLike(of: World): Promise<World> {
   const fresh = new World();
   fresh.numbers.adopt(of.numbers.state());

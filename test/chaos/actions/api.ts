@@ -114,7 +114,7 @@ async function tearWatches(stage: Stage, random: Random): Promise<void> {
   stage.cluster.api.faults.tearWatches({ userAgent });
 }
 
-/** Whoever was cut off finds that what has changed meanwhile is forgotten: 410, and everything is listed anew. */
+/** Whoever was cut off finds that what has changed meanwhile is forgotten: 410, and everything is listed again. */
 async function expireWatches(stage: Stage, random: Random): Promise<void> {
   const { faults } = stage.cluster.api;
   stage.note('the watches are cut, things change, and the API server forgets its history');

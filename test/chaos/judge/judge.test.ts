@@ -230,7 +230,7 @@ it('what happened long ago is forgotten, what may count is kept', () => {
 });
 
 describe('flows that a node has lost', () => {
-  it('need not go on: connections until they are opened anew, answers for a few seconds', () => {
+  it('need not go on: connections until they are opened again, answers for a few seconds', () => {
     expect(verdict(1000, { received: 1001, kind: 'connect' })).toBe('arrive');
     world.flowsLost(1);
     expect([verdict(1100, { kind: 'tcp' }), verdict(1100)]).toEqual(['arrive', 'arrive, wrong drop of the packet']);

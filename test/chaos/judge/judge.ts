@@ -30,7 +30,7 @@ export interface Verdict {
   readonly findings: readonly Finding[];
 }
 
-/** So long after it starts anew with flows of which nothing is known, a node lets no answer by UDP stand for itself, in milliseconds. */
+/** So long after it starts again with flows of which nothing is known, a node lets no answer by UDP stand for itself, in milliseconds. */
 const QUARANTINE_MS = 4000;
 
 /** The port of a sender's own socket: no rule of a run names one of these. */

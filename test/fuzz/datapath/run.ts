@@ -1,6 +1,6 @@
 /** Random frames under random policies: the kernel's programs and the oracle come to the same, with the same reason. */
 
-import { setImmediate as breathe } from 'node:timers/promises';
+import { setImmediate as yieldNow } from 'node:timers/promises';
 import { type Direction, ENDPOINT_FLAGS } from '@weir/bpf';
 import { type ClassRow, Model, OUTSIDE_IFINDEX, TestDatapath, type VerdictRow } from '@weir/bpf/testing';
 import { Random } from '../../chaos/random.ts';
@@ -62,7 +62,7 @@ export async function fuzzFrames({ packets, seed, signal, log }: FrameFuzzOption
     if (finding !== undefined) findings.push({ round, ...finding });
     if (round % 1000 === 999) log?.(`${judged} packets, ${findings.length} findings`);
     // A signal is to be heard.
-    await breathe();
+    await yieldNow();
   }
   return { packets: judged, outcomes, findings };
 }
