@@ -47,8 +47,8 @@ export class Failures {
     }
     const { loud, ...fix } = this.#outage.failed(kind, error);
     // The stack of what the API server says is our client's, and the same every time.
-    const said =
+    const repeated =
       error instanceof KubeError || error instanceof OperatorError ? { error: error.message } : { err: error };
-    log[loud ? 'warn' : 'debug']({ ...fields, ...said, ...fix }, message);
+    log[loud ? 'warn' : 'debug']({ ...fields, ...repeated, ...fix }, message);
   }
 }

@@ -35,7 +35,7 @@ export class CniInstallation {
     this.#portmap = await hasPortmap(binDir);
     this.#problem = undefined;
     log.info({ binDir, confDir }, 'cni plugin installed');
-    this.#sayEarlier();
+    this.#reportEarlier();
     const again = (): void => {
       this.#running = this.#running.then(() => this.#again());
     };
@@ -89,7 +89,7 @@ export class CniInstallation {
   }
 
   /** Says once that a configuration comes before ours, and once that none does any more. */
-  #sayEarlier(): void {
+  #reportEarlier(): void {
     const { confDir, log } = this.#options;
     const [first] = this.#earlier();
     if (first === this.#reported) return;
@@ -114,7 +114,7 @@ export class CniInstallation {
       } else if (written.length > 0)
         log.warn({ files: written }, 'restored cni files that somebody had changed or removed');
       this.#problem = undefined;
-      this.#sayEarlier();
+      this.#reportEarlier();
     } catch (error) {
       const message = messageOf(error);
       if (message !== this.#problem) log.error({ error: message }, 'cannot restore the cni plugin');

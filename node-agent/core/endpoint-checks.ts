@@ -10,7 +10,7 @@ import { named, unexplained } from './strays.ts';
 /** How long an endpoint may wait until a check names it, in milliseconds: a pod that is being started does for a moment. */
 const PATIENCE_MS = 5_000;
 /** Endpoints that a check names. */
-const TOLD = 3;
+const MOST_NAMED = 3;
 const WHY_UNNUMBERED =
   "Event NoIdentity of a pod says why, such as that its namespace's identities are all in use or that it has too many labels; where there is none, " +
   'see that the operator runs';
@@ -162,8 +162,8 @@ function reasonOf({ reason = 'nobody knows its labels' }: EndpointIdentity): str
 }
 
 function firstOf(texts: readonly string[]): string {
-  const more = texts.length > TOLD ? ` and ${texts.length - TOLD} more` : '';
-  return `${texts.slice(0, TOLD).join(', ')}${more}`;
+  const more = texts.length > MOST_NAMED ? ` and ${texts.length - MOST_NAMED} more` : '';
+  return `${texts.slice(0, MOST_NAMED).join(', ')}${more}`;
 }
 
 /** A clock that was set back says nothing of a moment. */

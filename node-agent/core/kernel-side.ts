@@ -40,7 +40,7 @@ const COLLECT_MS = 10_000;
 /** How often is looked whether a quarantine is over. */
 const RELEASE_MS = 500;
 /** So many elements are named in a line of the log. */
-const TOLD = 3;
+const MOST_NAMED = 3;
 
 const now = (): number => performance.now();
 
@@ -241,7 +241,7 @@ export class KernelSide {
     const removed = [...this.#pinned.endpoints.removed.map(String), ...stores.ipcache.removed];
     if (removed.length > 0)
       core.log.warn(
-        { elements: removed.slice(0, TOLD), more: Math.max(0, removed.length - TOLD) },
+        { elements: removed.slice(0, MOST_NAMED), more: Math.max(0, removed.length - MOST_NAMED) },
         'removed map elements that no agent wrote',
       );
     using snapshot = db.read();
@@ -287,7 +287,7 @@ export class KernelSide {
     }
     if (guarded.length > 0)
       log[level](
-        { interfaces: guarded.slice(0, TOLD), more: Math.max(0, guarded.length - TOLD) },
+        { interfaces: guarded.slice(0, MOST_NAMED), more: Math.max(0, guarded.length - MOST_NAMED) },
         "attached programs to pods' interfaces that had none",
       );
     // What fails is a fault in the next look, and tried again there.

@@ -16,9 +16,9 @@ import {
   faultsOf,
   faultText,
   isEndpoint,
+  MOST_NAMED,
   type Part,
   someOf,
-  TOLD,
   UNSEEN,
   without,
 } from './faults.ts';
@@ -120,7 +120,7 @@ export class Audit {
     }
     this.#warn(found);
     const mended = await this.#settle(found, over);
-    if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, TOLD).map(faultText), mended.length));
+    if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, MOST_NAMED).map(faultText), mended.length));
   }
 
   /** Compares everything that maps hold, in pieces, and puts back what differs. */
@@ -152,7 +152,7 @@ export class Audit {
         left = Math.max(left, writer.rows.unacknowledged(part));
       });
     }
-    if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, TOLD).map(faultText), mended.length));
+    if (mended.length > 0) this.#options.onMended(someOf(mended.slice(0, MOST_NAMED).map(faultText), mended.length));
     if (!whole) return;
     const seconds = (clock.now() - began) / 1000;
     db.write([this.#passes], (txn) => txn.upsert(this.#passes, { part, at: new Date().toISOString(), seconds, left }));
@@ -253,7 +253,7 @@ export class Audit {
     this.#options.db.write([this.#repairs], (txn) => {
       for (const [part, faults] of Map.groupBy(mended, (fault) => fault.part)) {
         const count = (txn.get(this.#repairs, part)?.count ?? 0) + faults.length;
-        const last = someOf(faults.slice(0, TOLD).map(faultText), faults.length);
+        const last = someOf(faults.slice(0, MOST_NAMED).map(faultText), faults.length);
         txn.upsert(this.#repairs, { part, count, at, last });
       }
     });
@@ -294,7 +294,7 @@ export class Audit {
     const name = 'enforcement';
     const faults = this.faults();
     if (faults.length > 0)
-      return { name, ok: false, message: someOf(faults.slice(0, TOLD).map(faultText), faults.length) };
+      return { name, ok: false, message: someOf(faults.slice(0, MOST_NAMED).map(faultText), faults.length) };
     using snapshot = this.#options.db.read();
     const repairs = [...snapshot.all(this.#repairs)].sort((a, b) => (a.at < b.at ? 1 : -1));
     const [last] = repairs;

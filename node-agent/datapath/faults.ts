@@ -13,7 +13,7 @@ export function faultsOf(part: Content, differences: readonly Difference[]): Fau
 }
 
 /** Faults that a text names; it counts the others. */
-export const TOLD = 3;
+export const MOST_NAMED = 3;
 
 export function someOf(first: readonly string[], all: number): string {
   const more = all > first.length ? ` (and ${all - first.length} more)` : '';

@@ -108,15 +108,15 @@ export interface EndpointContext {
   now(): number;
 }
 
-/** What an endpoint's pod says of it: the labels that its identity stands for, and names of its ports. */
-type Saying = Pick<EndpointIdentity, 'labels' | 'namedPorts'>;
-const INIT_SAYING: Saying = { labels: INIT_LABELS, namedPorts: [] };
+/** What an endpoint's pod gives it: the labels that its identity stands for, and names of its ports. */
+type Identified = Pick<EndpointIdentity, 'labels' | 'namedPorts'>;
+const INIT_IDENTIFIED: Identified = { labels: INIT_LABELS, namedPorts: [] };
 
 /** Labels and state of the endpoint, or why they are not known yet. */
-function endpointSaying(row: EndpointRow, context: EndpointContext): Saying | string {
+function identified(row: EndpointRow, context: EndpointContext): Identified | string {
   if (row.pod === undefined) {
     if (row.labels && Object.keys(row.labels).length > 0) return { labels: row.labels, namedPorts: [] };
-    if (row.found === undefined || row.found.identity === INIT) return INIT_SAYING;
+    if (row.found === undefined || row.found.identity === INIT) return INIT_IDENTIFIED;
     const labels = context.identities.get(row.found.identity)?.labels;
     return labels === undefined ? NOBODY : { labels, namedPorts: [] };
   }
@@ -221,7 +221,7 @@ function computed(row: EndpointRow, last: EndpointIdentity | undefined, context:
     const { deletedAt: _, unnumberedSince: __, unlistedSince: ___, ...kept } = before;
     return { ...kept, row, reason };
   };
-  const ready = (identity: number, what: Saying): EndpointIdentity => {
+  const ready = (identity: number, what: Identified): EndpointIdentity => {
     const found = context.found(row.id);
     // What was found judges whom it was found for, and nobody else.
     if (!context.rules && found?.identity !== identity) return closed(RULES_AWAITED, what.labels);
@@ -230,7 +230,7 @@ function computed(row: EndpointRow, last: EndpointIdentity | undefined, context:
       ? { row, identity, ...what, ready: true }
       : waiting(notInForce(missing.policy, missing.hashes), what.labels);
   };
-  const saying = endpointSaying(row, context);
+  const saying = identified(row, context);
   if (typeof saying === 'string') {
     const known = same === true || last?.deletedAt !== undefined;
     if (!known || !podless(row, context)) return waiting(saying);
@@ -239,7 +239,7 @@ function computed(row: EndpointRow, last: EndpointIdentity | undefined, context:
     if (kept.ready && context.now() - deletedAt < DELETED_GRACE_MS) return { ...kept, deletedAt };
     return { ...closed(deleted(row)), deletedAt };
   }
-  if (saying === INIT_SAYING) return ready(INIT, saying);
+  if (saying === INIT_IDENTIFIED) return ready(INIT, saying);
   const { labels } = saying;
   const key = labelsKey(labels);
   const cluster = context.identities.byLabels(key);

@@ -200,6 +200,6 @@ export function nodeReportRow(object: NodePolicyStatus): NodeReportRow {
 
 function isFailure(failure: Partial<ReportedFailure>): failure is ReportedFailure {
   const { uid, generation, reason, message } = failure;
-  const told = typeof reason === 'string' && typeof message === 'string';
-  return textOf(uid) !== undefined && Number.isInteger(generation) && told;
+  const complete = typeof reason === 'string' && typeof message === 'string';
+  return textOf(uid) !== undefined && Number.isInteger(generation) && complete;
 }

@@ -43,7 +43,7 @@ interface Claim {
   readonly leaving: boolean;
   /** Undefined: it counts, or nobody can say yet, or nobody needs to know. */
   readonly refused: RefusedAddress['reason'] | undefined;
-  readonly told: boolean;
+  readonly reported: boolean;
 }
 
 export interface AddressClaimsOptions {
@@ -71,7 +71,7 @@ export class AddressClaims {
       equals: isDeepStrictEqual,
       indexes: [
         { name: 'counting', keys: ({ address, at, leaving }) => (at === 'home' ? [groupKey(address, leaving)] : []) },
-        { name: 'untold', keys: ({ refused, told }) => (refused === undefined || told ? [] : ['']) },
+        { name: 'unreported', keys: ({ refused, reported }) => (refused === undefined || reported ? [] : ['']) },
       ],
     });
   }
@@ -92,7 +92,7 @@ export class AddressClaims {
 
   /** Tells what was refused while inputs were put in. */
   tellRefused(txn: WriteTxn): void {
-    for (const claim of Array.from(txn.list(this.#claims, 'untold', ''))) this.#tell(txn, claim);
+    for (const claim of Array.from(txn.list(this.#claims, 'unreported', ''))) this.#report(txn, claim);
   }
 
   owns(reader: Reader, pod: string, address: string): boolean {
@@ -129,9 +129,9 @@ export class AddressClaims {
       txn.delete(this.#claims, key);
       return;
     }
-    const { refused, told = false } = txn.get(this.#claims, key) ?? {};
+    const { refused, reported = false } = txn.get(this.#claims, key) ?? {};
     const { uid, terminating: leaving } = placed.row;
-    txn.upsert(this.#claims, { address, pod, uid, at: place(placed.row), leaving, refused, told });
+    txn.upsert(this.#claims, { address, pod, uid, at: place(placed.row), leaving, refused, reported });
   }
 
   #decide(txn: WriteTxn, address: string, before: Owner | undefined, loading: boolean): Owner | undefined {
@@ -163,16 +163,16 @@ export class AddressClaims {
     const claim = txn.get(this.#claims, key);
     if (claim === undefined) return;
     const refused = refusalOf(claim, owner);
-    const told = claim.told && refused === claim.refused;
-    const judged = { ...claim, refused, told };
+    const reported = claim.reported && refused === claim.refused;
+    const judged = { ...claim, refused, reported };
     txn.upsert(this.#claims, judged);
-    if (refused !== undefined && !told && !loading) this.#tell(txn, judged);
+    if (refused !== undefined && !reported && !loading) this.#report(txn, judged);
   }
 
-  #tell(txn: WriteTxn, claim: Claim): void {
+  #report(txn: WriteTxn, claim: Claim): void {
     const { address, pod, refused: reason } = claim;
     if (reason === undefined) return;
-    txn.upsert(this.#claims, { ...claim, told: true });
+    txn.upsert(this.#claims, { ...claim, reported: true });
     const owner = txn.get(this.#owners, address);
     const rivals =
       owner === undefined ? this.#first(txn, address, false, OTHERS + 1).map((rival) => rival.pod) : [owner.pod];

@@ -103,16 +103,16 @@ function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
   // The end says what stays enforced: long problems must not push it out.
   const consequence = refused === undefined ? '' : `; ${enforced(input)}`;
   const room = LONGEST_MESSAGE - consequence.length;
-  const said = fitting(
+  const text = fitting(
     problems.map(({ path, message, count }) => ({
       text: refused === 'BudgetExceeded' ? message : `${path}: ${message}`,
       count,
     })),
     room,
   );
-  const left = Math.max(0, room - said.length - '. '.length - WARNING.length);
-  const warning = warnings.length === 0 || room - said.length < 100 ? '' : `. ${WARNING}${fitting(warnings, left)}`;
-  return { status: 'False', reason: code, message: `${said}${consequence}${warning}` };
+  const left = Math.max(0, room - text.length - '. '.length - WARNING.length);
+  const warning = warnings.length === 0 || room - text.length < 100 ? '' : `. ${WARNING}${fitting(warnings, left)}`;
+  return { status: 'False', reason: code, message: `${text}${consequence}${warning}` };
 }
 
 /** A text of the problems, and how many there are. */
@@ -125,19 +125,19 @@ interface Saying {
 /** As many of the texts as there is room for, at least a part of the first, and how many problems there are beside them. */
 function fitting(sayings: readonly Saying[], room = LONGEST_MESSAGE): string {
   const more = (count: number): string => (count === 0 ? '' : ` (and ${count} more)`);
-  let said = '';
+  let joined = '';
   let left = sayings.reduce((sum, { count = 1 }) => sum + count, 0);
   for (const [index, { text, count = 1 }] of sayings.entries()) {
-    const longer = index === 0 ? text : `${said}; ${text}`;
+    const longer = index === 0 ? text : `${joined}; ${text}`;
     const after = left - count;
     if (longer.length + more(after).length > room) {
-      if (index > 0) return `${said}${more(left)}`;
+      if (index > 0) return `${joined}${more(left)}`;
       return `${oneLine(text, Math.max(1, room - more(after).length))}${more(after)}`;
     }
-    said = longer;
+    joined = longer;
     left = after;
   }
-  return `${said}${more(left)}`;
+  return `${joined}${more(left)}`;
 }
 
 /** Warnings, each text once, with the places that it is about. */
@@ -166,8 +166,8 @@ function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   if (input.missingServices.length > 0) {
     const names = first.length === 0 ? '' : '; some port names no container port has';
     const consequence = `; until there is one, nobody is meant${names}`;
-    const said = fitting(input.missingServices.map(missingService), LONGEST_MESSAGE - consequence.length);
-    return { status: 'False', reason: 'ServiceNotFound', message: `${said}${consequence}` };
+    const text = fitting(input.missingServices.map(missingService), LONGEST_MESSAGE - consequence.length);
+    return { status: 'False', reason: 'ServiceNotFound', message: `${text}${consequence}` };
   }
   if (first.length === 0) {
     const message = more
@@ -176,8 +176,8 @@ function references(input: StatusInput, refused: Refusal | undefined): Verdict {
     return { status: 'True', reason: 'Resolved', message };
   }
   const consequence = `; until one has, ${first.length === 1 ? 'it' : 'such a name'} matches no port${others}`;
-  const said = fitting(first.map(missing), LONGEST_MESSAGE - consequence.length);
-  return { status: 'False', reason: 'PortNameNotFound', message: `${said}${consequence}` };
+  const text = fitting(first.map(missing), LONGEST_MESSAGE - consequence.length);
+  return { status: 'False', reason: 'PortNameNotFound', message: `${text}${consequence}` };
 }
 
 function missingService({ path, name, namespace }: ServiceRef): Saying {

@@ -11,7 +11,7 @@ import type { PlacedPod } from './placed-pods.ts';
 /** Milliseconds of a namespace's window, in which no pod gets the same Event twice. */
 const WINDOW_MS = 60_000;
 /** Pods of a namespace that get an Event in a window. The others get theirs when unused identities are collected next. */
-const MOST_TOLD = 100;
+const MOST_EVENTS = 100;
 /** Milliseconds after which a pod that still waits gets its Event again: API servers drop Events after an hour. */
 const AGAIN_MS = 30 * 60_000;
 /** As the keys of these Events begin. */
@@ -22,8 +22,8 @@ interface Window {
   readonly namespace: string;
   /** Milliseconds since the epoch. */
   readonly since: number;
-  /** How many. */
-  readonly told: number;
+  /** Events written in it. */
+  readonly count: number;
 }
 
 export interface WaitingPodsOptions {
@@ -38,7 +38,7 @@ export class WaitingPods {
   readonly #options: WaitingPodsOptions;
   readonly #windows: Table<Window>;
   /** Pods that get an Event if they still wait. */
-  readonly #untold = new Marks<string>();
+  readonly #due = new Marks<string>();
 
   constructor(db: StateDB, options: WaitingPodsOptions) {
     this.#options = options;
@@ -53,14 +53,14 @@ export class WaitingPods {
   begins(txn: WriteTxn, before: PlacedPod | undefined, { row, waiting }: PlacedPod): void {
     if (waiting === undefined) return;
     const same = before?.row.uid === row.uid && before.waiting?.message === waiting.message;
-    if (!same) this.#untold.add(txn, row.key);
+    if (!same) this.#due.add(txn, row.key);
   }
 
   /** Reports all that wait. Returns the accounts that they wait for. */
   all(txn: WriteTxn): Set<string> {
     const accounts = new Set<string>();
     for (const { row, waiting } of txn.prefix(this.#options.pods, '', 'waiting')) {
-      this.#untold.add(txn, row.key);
+      this.#due.add(txn, row.key);
       if (waiting !== undefined) accounts.add(waiting.account);
     }
     return accounts;
@@ -68,7 +68,7 @@ export class WaitingPods {
 
   /** To be called at the end of a round. */
   tell(txn: WriteTxn): void {
-    for (const key of this.#untold.take(txn)) {
+    for (const key of this.#due.take(txn)) {
       const pod = txn.get(this.#options.pods, key);
       if (pod?.waiting !== undefined) this.#tell(txn, pod.row, pod.waiting);
     }
@@ -88,14 +88,14 @@ export class WaitingPods {
     for (const { row } of txn.prefix(pods, '', 'waiting')) {
       const before = untold.get(row.namespace) ?? 0;
       // No window has room for more.
-      if (before >= MOST_TOLD) continue;
-      const told = txn.get(events, eventKey(row))?.row;
-      if (told === undefined) {
-        this.#untold.add(txn, row.key);
+      if (before >= MOST_EVENTS) continue;
+      const shown = txn.get(events, eventKey(row))?.row;
+      if (shown === undefined) {
+        this.#due.add(txn, row.key);
         untold.set(row.namespace, before + 1);
-      } else if (now - Date.parse(told.last) >= AGAIN_MS) again.push(row.key);
+      } else if (now - Date.parse(shown.last) >= AGAIN_MS) again.push(row.key);
     }
-    for (const key of again) this.#untold.add(txn, key);
+    for (const key of again) this.#due.add(txn, key);
   }
 
   count(reader: Reader): number {
@@ -135,12 +135,12 @@ export class WaitingPods {
     const { namespace } = row;
     const window = txn.get(this.#windows, namespace);
     if (window === undefined || isOver(window.since, now)) {
-      txn.upsert(this.#windows, { namespace, since: now, told: 1 });
+      txn.upsert(this.#windows, { namespace, since: now, count: 1 });
       this.#options.onNoIdentity?.(namespace, row.key, because);
       return true;
     }
-    if (window.told >= MOST_TOLD) return false;
-    txn.upsert(this.#windows, { ...window, told: window.told + 1 });
+    if (window.count >= MOST_EVENTS) return false;
+    txn.upsert(this.#windows, { ...window, count: window.count + 1 });
     return true;
   }
 }

@@ -114,11 +114,11 @@ class Uninstall {
     };
     await annotate({});
     log(`agents are asked to clear their nodes (${mark})`);
-    const told = new Set<string>();
+    const logged = new Set<string>();
     await this.#until(async () => {
       const { clear, missing } = await this.#cleared(daemonSet, mark);
-      for (const node of clear) if (!told.has(node)) log(`node ${node} is clear`);
-      for (const node of clear) told.add(node);
+      for (const node of clear) if (!logged.has(node)) log(`node ${node} is clear`);
+      for (const node of clear) logged.add(node);
       if (missing.length === 0) return undefined;
       return `these nodes are not clear: ${missing.join('; ')}. Look at the agent's log there (kubectl -n ${namespace} logs POD), or run the agent's subcommand "cleanup" on the node and delete its NodePolicyStatus; then uninstall again. Nothing that Weir derived has been deleted`;
     });
