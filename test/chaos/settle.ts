@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ipcacheKey, ipcacheValue } from '@weir/bpf';
+import { endpointValue, ipcacheKey, ipcacheValue } from '@weir/bpf';
 import { openPinnedMap } from 'libbpf-ts';
 import { now } from './clock.ts';
 import type { Stage } from './stage.ts';
@@ -81,7 +81,7 @@ async function unsettled(stage: Stage): Promise<readonly string[]> {
   const identities = new Map((await list(stage, 'ciliumidentities')).map((item) => [item.metadata.name, item]));
   for (const node of stage.cluster.nodes) {
     if (!(await node.healthy())) left.push(`the agent of ${node.name} is not healthy`);
-    else left.push(...(await endpoints(stage, node)), ...addresses(stage, node, identities));
+    else left.push(...(await endpoints(stage, node)), ...addresses(stage, node, identities), ...quarantines(node));
   }
   return left;
 }
@@ -169,6 +169,15 @@ async function endpoints(stage: Stage, node: Stage['cluster']['nodes'][number]):
     if (found.status.state !== 'ready') return [`endpoint of pod ${pod.name} is ${found.status.state}`];
     return difference === undefined ? [] : [`endpoint of pod ${pod.name}: ${difference}`];
   });
+}
+
+/** Pods of a node whose UDP answers are dropped for some seconds, as their programs were gone. */
+function quarantines({ name, bpfRoot }: Stage['cluster']['nodes'][number]): readonly string[] {
+  using endpoints = openPinnedMap(join(bpfRoot, 'endpoint_array'));
+  const inQuarantine = Array.from(endpoints.entries(), ([, value]) => endpointValue.decode(value)).filter(
+    ({ id, quarantine }) => id !== 0 && quarantine === true,
+  );
+  return inQuarantine.map(({ id }) => `endpoint ${id} of ${name} is in quarantine`);
 }
 
 /** As whom a node's kernel judges each pod's address. */
