@@ -30,7 +30,7 @@ interface RetiredSlot {
 }
 
 /** Of an entry all but when it may go. */
-export type StaleOf = Omit<StaleEntry, 'due' | 'number'>;
+type StaleOf = Omit<StaleEntry, 'due' | 'number'>;
 
 /** Tables `trimmedSlots`, `staleEntries` and `retiredSlots`. */
 export class SlotLeftovers {

@@ -10,7 +10,7 @@ const MEANWHILE =
   'See whether the operator runs, and whether it and this node reach the API server';
 
 /** The last heartbeat. Key: `name`, the only one. */
-export interface HeartbeatRow {
+interface HeartbeatRow {
   readonly name: string;
   /** The replica that leads. */
   readonly holder: string;

@@ -4,7 +4,7 @@ import { familyOf } from './addresses.ts';
 import type { EndpointSliceRow, FrontendKind, Protocol, ServiceObjectRow, ServicePort } from './types.ts';
 
 /** NodePorts are reached at every address of a node. */
-export const EVERY_NODE = { 4: '0.0.0.0', 6: '::' } as const;
+const EVERY_NODE = { 4: '0.0.0.0', 6: '::' } as const;
 
 /** An address at which a Service is to be reached. */
 export interface Claim {

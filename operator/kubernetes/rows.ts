@@ -37,7 +37,7 @@ import type {
 import { canonicalAddress, canonicalCidr } from './addresses.ts';
 
 /** A policy of which it is known what it asks for. */
-export interface CountedPolicy extends KubeObject {
+interface CountedPolicy extends KubeObject {
   readonly status?: PolicyStatus;
   readonly demand?: Demand;
 }

@@ -12,7 +12,6 @@ export {
   DEFAULT_POLICY_LIMITS,
   type DemandLimits,
   demandProblem,
-  MOST_ENTRIES,
   sizeProblem,
 } from './policy-limits.ts';
 export { portNamesOf } from './port-names.ts';

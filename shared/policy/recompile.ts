@@ -46,7 +46,7 @@ export interface RecompileInput extends Omit<CompileInput, 'identities' | 'peerS
 }
 
 /** Whether a change of so few identities may be taken in without compiling anew, as far as what was compiled before tells. */
-export function isSmallChange(before: CompiledPolicy, changed: ReadonlySet<number>): boolean {
+function isSmallChange(before: CompiledPolicy, changed: ReadonlySet<number>): boolean {
   return (
     changed.size <= MOST_CHANGED &&
     [before.ingress, before.egress].every(
