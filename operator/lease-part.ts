@@ -19,13 +19,13 @@ export const leasePart = definePart({
   build: ({ election, failures }, { client, log, lost }): OperatorPart<Leadership> & { provides: Leadership } => {
     const { lease } = election;
     if (lease === undefined) return alone(client);
-    const turn = Promise.withResolvers<void>();
+    const leads = Promise.withResolvers<void>();
     const elector = new LeaderElector({
       ...lease,
       client,
       onElected: () => {
         log.info({ lease: lease.name, identity: lease.identity }, 'leading');
-        turn.resolve();
+        leads.resolve();
       },
       onLost: (error) => {
         log.warn({ error: error.message }, 'leadership lost: nothing is written until this replica leads again');
@@ -49,12 +49,12 @@ export const leasePart = definePart({
       provides,
       start: () => {
         elector.start();
-        return turn.promise;
+        return leads.promise;
       },
       // Where somebody may still write, the lease is not given back: it expires.
       stop: async (inUse) => {
         await (inUse ? elector.abandon() : elector.stop());
-        turn.resolve();
+        leads.resolve();
       },
       // Who waits for the lease does its whole work while it could take it.
       unready: () => (elector.leading ? undefined : elector.unreached),

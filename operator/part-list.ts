@@ -24,7 +24,7 @@ import { webhooksPart } from './webhooks/webhooks-part.ts';
 
 /**
  * The operator. First what lives as long as the process, then what lives for a term. A term stops in the opposite order: first nothing is read any
- * more, then nothing concluded, then nothing written, and the lease goes last: while it is ours nobody else writes.
+ * more, then nothing computed, then nothing written, and the lease goes last: while it is ours nobody else writes.
  */
 export const OPERATOR_PARTS = [
   totalsPart,

@@ -32,7 +32,7 @@ export interface SyncLoopOptions {
 
 /**
  * Drives the kernel to what the tables say, one round after another: take in changes, compute, carry out. What is to be done while no round
- * runs (`exclusively`) has its turn in the same loop: of rounds that are due without end and bodies that wait, each second is a round.
+ * runs (`exclusively`) runs in the same loop: of rounds that are due without end and bodies that wait, each second is a round.
  */
 export class SyncLoop {
   /** Policy inputs up to here have been through a round. */
@@ -100,7 +100,7 @@ export class SyncLoop {
   }
 
   async #run(): Promise<void> {
-    // Writes of the same turn go into one round.
+    // Writes of one iteration of the event loop go into one round.
     await new Promise((resolve) => setImmediate(resolve));
     for (;;) {
       const due = this.#due && !this.#stop.signal.aborted;

@@ -32,7 +32,7 @@ export class Attempts {
     });
   }
 
-  /** An attempt at the row ends in this very turn. */
+  /** An attempt at the row ends in this iteration of the event loop. */
   ended(key: string): void {
     // In the next one the reconciler knows of it.
     if (this.#waiting.has(key)) setImmediate(() => this.#tell(key));

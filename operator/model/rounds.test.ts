@@ -17,6 +17,14 @@ const desiredTables = (model: TestModel): unknown[] =>
     .filter(({ name }) => name.startsWith('desired'))
     .map(({ rows, pending }) => [rows, pending]);
 
+it('tables have names in camelCase', () => {
+  const names = newModel(0)
+    .db.tables()
+    .map(({ name }) => name);
+  expect(names.length).toBeGreaterThan(30);
+  expect(names.filter((name) => !/^[a-z][A-Za-z0-9]*$/.test(name))).toEqual([]);
+});
+
 describe('rounds', () => {
   it('one that throws leaves nothing, and the next goes on as if it had not been', () => {
     fc.assert(

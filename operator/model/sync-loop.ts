@@ -69,7 +69,7 @@ export class SyncLoop {
 
   /** Resolves when every change of the inputs so far is in the desired tables. */
   async calm(): Promise<void> {
-    // A table that was written in this very turn wakes the loop in the next one.
+    // A table that was written just now wakes the loop in the next iteration of the event loop.
     await new Promise((resolve) => setImmediate(resolve));
     if (this.#pending) await this.#calm.promise;
   }

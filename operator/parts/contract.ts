@@ -106,7 +106,7 @@ export interface Webhook {
 export interface OperatorPart<Value = unknown> extends Part<Value> {
   /** Why it does not do its work yet, for /readyz; undefined: it does. /readyz shows the first in the order of start. */
   readonly unready?: () => string | undefined;
-  /** This replica waits for its turn: those that start later are not asked why they are not ready. */
+  /** This replica waits to lead: those that start later are not asked why they are not ready. */
   readonly standsBy?: () => boolean;
   /** Why the process must be restarted, for /healthz; undefined: it is well. */
   readonly unhealthy?: () => string | undefined;

@@ -84,7 +84,7 @@ export class LeaderElector {
   }
 
   /**
-   * Why this elector could not lead if it were its turn: the lease has not been reached, from the start or for longer than a
+   * Why this elector could not lead if the lease were free: the lease has not been reached, from the start or for longer than a
    * leader may be without it. Undefined: it could.
    */
   get unreached(): string | undefined {

@@ -189,7 +189,7 @@ export class Parts {
       this.#change(member, 'starting');
       try {
         const work = this.#startOf(member, member.part);
-        // What is started already keeps nobody waiting: the next one starts in the same turn.
+        // What is started already keeps nobody waiting: the next one starts in the same iteration of the event loop.
         if (work instanceof Promise && (await work) === 'stopping') break;
       } catch (error) {
         if (this.#failures !== undefined) break;

@@ -4,7 +4,7 @@ import type { Alarm } from './clock.ts';
 
 const SLICE_MS = 5;
 
-/** What the next operation waits for: a free place, a token, and that the event loop has had its turn. */
+/** What the next operation waits for: a free place, a token, and an iteration of the event loop. */
 export class Gate {
   /** Nothing is let in any more. */
   closed = false;
@@ -21,7 +21,7 @@ export class Gate {
     this.#bucket = bucket;
   }
 
-  /** Begins a slice of work: the event loop has just had its turn. */
+  /** Begins a slice of work: the event loop has just run. */
   begin(): void {
     this.at = performance.now();
     this.#sliceBegan = this.at;
@@ -46,7 +46,7 @@ export class Gate {
     }
   }
 
-  /** Gives the event loop its turn if the present slice is over. */
+  /** Lets the event loop run if the present slice is over. */
   async yieldNow(): Promise<void> {
     this.at = performance.now();
     if (this.at - this.#sliceBegan < SLICE_MS) return;

@@ -11,7 +11,7 @@
  * - Status is kept beside the table, in the reconciler: several reconcilers on one table know nothing of each other.
  *   It is kept only for rows that are not done, so that a table at rest costs no memory here.
  * - Nothing is pruned or refreshed before every input table is initialised.
- * - Synchronous operations are run in slices: the event loop has its turn after at most 5 ms plus one operation.
+ * - Synchronous operations are run in slices: the event loop runs after at most 5 ms plus one operation.
  */
 import type { AnyTable, Revision, StateDB, Table } from '@weir/statedb';
 import type { Clock } from './clock.ts';

@@ -9,7 +9,7 @@
  * - Where two units put out the same key, the row of the smallest driving key stands; once it goes, the next one's does.
  * - A unit whose function throws keeps its last good rows and is tried again when its inputs change; so does a row that
  *   `into` refuses, at every flush. Neither stands in the way of the others. Both are reported.
- * - It runs by itself after commits, in slices, so that the event loop gets its turn; only the transaction at the end, of
+ * - It runs by itself after commits, in slices, so that the event loop runs; only the transaction at the end, of
  *   the rows that differ, is not sliced.
  * - `into` is initialised when every input is, and every unit has been evaluated at such an instant.
  */
@@ -34,7 +34,7 @@ export interface DeriveOptions<In, Out> {
   readonly equals?: (a: Out, b: Out) => boolean;
   /** Told of each failure as it happens. Default: a process warning. */
   readonly onError?: (failure: DeriveFailure) => void;
-  /** Milliseconds that a run by itself holds the event loop before it lets others have their turn. Default 5. */
+  /** Milliseconds that a run by itself holds the event loop before it lets others run. Default 5. */
   readonly slice?: number;
 }
 
@@ -175,22 +175,22 @@ class DerivedTable<In, Out> implements Derivation {
     if (this.#disposed) throw new DerivationDisposedError(this.name);
   }
 
-  /** Runs soon. Commits of one turn of the event loop are seen together. */
+  /** Runs soon. Commits of one iteration of the event loop are seen together. */
   #schedule(): void {
     this.#woken = true;
     if (!this.#running || this.#scheduled) return;
     this.#scheduled = true;
     queueMicrotask(() => {
-      if (this.#scheduled && this.#later === undefined) this.#turn();
+      if (this.#scheduled && this.#later === undefined) this.#slice();
     });
   }
 
-  #turn(): void {
+  #slice(): void {
     this.#later = undefined;
     this.#scheduled = false;
     if (!this.#advance(performance.now() + (this.#options.slice ?? SLICE_MS))) {
       this.#scheduled = true;
-      this.#later = setImmediate(() => this.#turn());
+      this.#later = setImmediate(() => this.#slice());
     } else if (this.#woken) this.#schedule();
   }
 
@@ -214,7 +214,7 @@ class DerivedTable<In, Out> implements Derivation {
         this.#run = { snapshot: this.#db.read(), todo: todo.keys() };
       }
       const run = this.#run;
-      // A set's iterator goes on where the last turn left it.
+      // A set's iterator goes on where the last slice left it.
       for (const key of run.todo) {
         this.#evaluate(run.snapshot, key);
         if (performance.now() > end) return false;
