@@ -7,7 +7,6 @@ import type { InForce, Subject } from './in-force.ts';
 import { NamespaceRows } from './namespace-rows.ts';
 import type { Pace } from './pace.ts';
 import { DENY_ALL, type Shape, shapeOf } from './shape.ts';
-import type { Leaving } from './slot-rows.ts';
 import type { Refresh, Slots } from './slots.ts';
 import { Rows, type RowsView } from './working.ts';
 
@@ -239,8 +238,8 @@ export class EndpointShapes {
       const kernel = this.kernel(id);
       if (kernel && kernel.slot !== 0 && !this.#leftAtStart(kernel.slot, key)) candidates.add(kernel.slot);
     }
-    const [left, like] = [this.#leaving(key, out.pointing), this.#like(key, users)];
-    const refreshed = await slots.refresh(key, candidates, { left, made, like });
+    const [leaving, like] = [this.#leaving(key, out.pointing), this.#like(key, users)];
+    const refreshed = await slots.refresh(key, candidates, { leaving, made, like });
     out.slots.push(...refreshed.rows);
     if (refreshed.reframed) out.reframed = true;
     if (refreshed.left !== undefined) out.slotsGone.push(refreshed.left);
@@ -268,14 +267,14 @@ export class EndpointShapes {
   }
 
   /**
-   * Which endpoints leave the shape's slot. Editing it in place would show the leaving ones the new members of rules that no longer
+   * Whether endpoints leave the shape's slot. Editing it in place would show the leaving ones the new members of rules that no longer
    * are theirs.
    */
-  #leaving(key: string, pointing: ReadonlyMap<number, readonly number[]>): Leaving {
+  #leaving(key: string, pointing: ReadonlyMap<number, readonly number[]>): boolean {
     const slot = this.#options.slots.row(key)?.slot;
-    if (slot === undefined) return 'none';
+    if (slot === undefined) return false;
     const ids = pointing.get(slot) ?? [];
-    return ids.every((id) => this.#rows.get(id)?.wanted === key) ? 'none' : 'some';
+    return ids.some((id) => this.#rows.get(id)?.wanted !== key);
   }
 
   /** Endpoints by the slot that they point at. Those that are gone need nothing of it. */

@@ -14,16 +14,7 @@ import {
   PIECE,
 } from './classes.ts';
 import { both, DIRECTIONS, sameScopes } from './rows.ts';
-import {
-  differs,
-  type Edited,
-  type KernelSlot,
-  type Leaving,
-  mayStay,
-  type Numbered,
-  numbered,
-  sameFrame,
-} from './slot-rows.ts';
+import { differs, type Edited, type KernelSlot, mayStay, type Numbered, numbered, sameFrame } from './slot-rows.ts';
 import { Rows } from './working.ts';
 
 /** Highest slot number; 0 is "no policy". */
@@ -54,8 +45,8 @@ export interface Placing {
   readonly before: Numbered | undefined;
   /** Kernel slots that its endpoints have. */
   readonly candidates: Iterable<number>;
-  /** Endpoints that point at the slot and go elsewhere: for them it stays as it was. */
-  readonly leaving: Leaving;
+  /** Endpoints point at the slot and go elsewhere: for them it stays as it was. */
+  readonly leaving: boolean;
   /** The kernel cannot edit the slot any more. */
   readonly outgrown: boolean;
   /** A slot that may differ little. */

@@ -22,9 +22,6 @@ export interface KernelSlot {
   readonly rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>;
 }
 
-/** Endpoints that point at a slot and go elsewhere. */
-export type Leaving = 'none' | 'some';
-
 /** A slot's row, and the numbers that its classes have. */
 export interface Numbered {
   readonly row: SlotRow;
@@ -37,8 +34,8 @@ export interface Edited extends Numbered {
 }
 
 /** Whether the slot may be edited in place: nobody leaves it, or there is nothing to edit. */
-export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: Leaving): Pieces<boolean> {
-  if (leaving === 'none') return true;
+export function* mayStay(before: SlotRow, compiled: CompiledPolicy, leaving: boolean): Pieces<boolean> {
+  if (!leaving) return true;
   for (const direction of DIRECTIONS) {
     const [had, has] = [before.compiled[direction].classes, compiled[direction].classes];
     if (had.length !== has.length) return false;

@@ -6,7 +6,7 @@ import { type Around, type ClassNumbers, NO_NUMBERS } from './classes.ts';
 import type { Shape } from './shape.ts';
 import { type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
 import { type Placed, SlotPlaces, slotKey } from './slot-places.ts';
-import type { KernelSlot, Leaving, Numbered } from './slot-rows.ts';
+import type { KernelSlot, Numbered } from './slot-rows.ts';
 import { Rows } from './working.ts';
 
 /** What a failed compile costs may be seconds. Without another input, or a slot that is free again, only time can help. Milliseconds. */
@@ -34,7 +34,7 @@ export interface Refreshed {
 }
 
 export interface Refresh {
-  readonly left?: Leaving;
+  readonly leaving?: boolean;
   readonly made: { readonly compiled: CompiledPolicy; readonly room: number } | Error;
   readonly like?: string | undefined;
 }
@@ -226,18 +226,22 @@ export class Slots {
 
   /**
    * Puts one shape into its slot. `made`: what it was compiled to with that room, or why it was not. `candidates`: kernel
-   * slots that endpoints of this shape have. `left`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it
+   * slots that endpoints of this shape have. `leaving`: endpoints that point at its slot go elsewhere, all of them or some; for them it stays as it
    * was. A shape that cannot be compiled, or gets no slot, has none. `like`: as in `compile`. Makes breaks: no slot may be given out, and nothing
    * that was computed may change, meanwhile.
    */
-  async refresh(key: string, candidates: Iterable<number>, { left = 'none', made, like }: Refresh): Promise<Refreshed> {
+  async refresh(
+    key: string,
+    candidates: Iterable<number>,
+    { leaving = false, made, like }: Refresh,
+  ): Promise<Refreshed> {
     this.#dirty.delete(key);
     const entry = this.#shapes.get(key);
     if (entry === undefined) return { rows: [] };
     if (made instanceof Error) return this.#fail(entry, made);
     const { compiled, room } = made;
     const placing = {
-      ...{ shape: key, compiled, before: this.#numbered(entry), candidates, leaving: left },
+      ...{ shape: key, compiled, before: this.#numbered(entry), candidates, leaving },
       ...{ outgrown: entry.outgrown === true, like: this.#numbered(this.#shapes.get(like ?? '')) },
     };
     try {
