@@ -90,7 +90,7 @@ export async function preflight(
 
 /** Whether there is something that only Weir's operator writes, and nobody in another namespace: its Lease, or what it makes of policies. */
 async function hasRun({ client, signal }: Asker, namespace: string, lease: string | undefined): Promise<boolean> {
-  const held = async (): Promise<boolean> =>
+  const leaseExists = async (): Promise<boolean> =>
     lease !== undefined &&
     (await unlessNotFound(async () => {
       await client.get(resources.Lease, lease, namespace, signal);
@@ -99,7 +99,7 @@ async function hasRun({ client, signal }: Asker, namespace: string, lease: strin
   const stopping = signal === undefined ? {} : { signal };
   const kinds = [resources.PeerSet, resources.ResolvedPolicy] as const;
   const [led, ...found] = await Promise.all([
-    held(),
+    leaseExists(),
     ...kinds.map((resource) =>
       unlessNotFound(async () => (await client.listPage<KubeObject>(resource, { limit: 1, ...stopping })).items, []),
     ),

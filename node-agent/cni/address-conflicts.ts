@@ -156,7 +156,7 @@ export class AddressConflicts {
     const key = tableKey.pod(refused.namespace, refused.name);
     if (snapshot.get(tables.localPods, key) === undefined) return false;
     for (const _ of snapshot.list(tables.endpoints, 'pod', key)) return false;
-    return kernel.some((held) => holds(held, address));
+    return kernel.some((one) => holds(one, address));
   }
 
   #set(row: ConflictRow, pods: readonly (PodRef | undefined)[]): void {

@@ -164,6 +164,6 @@ export class Ipam {
     for (const { uid } of snapshot.list(tables.localPods, 'address', address)) if (uid !== podUid) return 'pod';
     for (const row of snapshot.list(tables.remoteEndpoints, 'address', address))
       if (row.podUid === undefined || row.podUid !== podUid) return 'slice';
-    return kernel.some((held) => holds(held, address)) ? 'node' : state;
+    return kernel.some((one) => holds(one, address)) ? 'node' : state;
   }
 }

@@ -4,7 +4,7 @@ import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { IpcacheRow } from '../tables.ts';
 
-/** A prefix as the kernel held it at start. Key: `prefix`. */
+/** A prefix as the kernel had it at start. Key: `prefix`. */
 interface FoundPrefix {
   readonly prefix: string;
   readonly value: Uint8Array;
@@ -55,7 +55,7 @@ export class IpcacheStore {
     return out;
   }
 
-  /** Idempotent. Rows that the kernel held alike when it was adopted are not written again. */
+  /** Idempotent. Rows that equal what was adopted are not written again. */
   updateAll(rows: readonly IpcacheRow[]): void {
     const entries = this.#db.write([this.#found], (txn) =>
       rows.flatMap((row): [Uint8Array, Uint8Array][] => {
@@ -67,7 +67,7 @@ export class IpcacheStore {
     if (entries.length > 0) this.#map.updateBatch(entries);
   }
 
-  /** Adoption is over: what the kernel held at start is no longer remembered. */
+  /** Adoption is over: what was found at start is forgotten. */
   forget(): void {
     this.#db.write([this.#found], (txn) => txn.deleteAll(this.#found));
   }

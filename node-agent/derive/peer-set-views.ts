@@ -31,7 +31,7 @@ interface KeptIdentity {
 interface Dirty {
   /** That it was judged by last. */
   readonly labels: LabelMap | undefined;
-  /** Its row has changed. Otherwise it was held, and is no more. */
+  /** Its row has changed. Otherwise its former labels were kept, and are no more. */
   readonly changed: boolean;
 }
 
@@ -114,7 +114,7 @@ export class PeerSetViews {
   }
 
   /**
-   * Call it when it is known what the current plan makes of the addresses. Whether an identity that was held needs to be no more:
+   * Call it when it is known what the current plan makes of the addresses. Releases identities that need not keep their former labels;
    * the next plan judges it again.
    */
   async release(): Promise<boolean> {

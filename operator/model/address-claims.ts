@@ -137,9 +137,9 @@ export class AddressClaims {
   #decide(txn: WriteTxn, address: string, before: Owner | undefined, loading: boolean): Owner | undefined {
     const staying = this.#first(txn, address, false, 2);
     const [first, ...others] = staying.length > 0 ? staying : this.#first(txn, address, true, 2);
-    const held = before === undefined ? undefined : txn.get(this.#claims, claimKey(address, before.pod));
-    const counts = held?.at === 'home' && held.leaving === first?.leaving;
-    const holder = before !== undefined && held !== undefined && counts && isOf(before, held) ? held : undefined;
+    const claim = before === undefined ? undefined : txn.get(this.#claims, claimKey(address, before.pod));
+    const counts = claim?.at === 'home' && claim.leaving === first?.leaving;
+    const holder = before !== undefined && claim !== undefined && counts && isOf(before, claim) ? claim : undefined;
     if (loading && before?.adopted === true) {
       const awaited = holder === undefined;
       return awaited === before.awaited ? before : { ...before, awaited };

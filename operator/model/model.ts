@@ -251,7 +251,7 @@ export class Model {
     this.#pods.collect(txn, this.#options.identityGraceMs);
   }
 
-  /** As `round` told, with time that has passed since. */
+  /** As after `round`, with time that has passed since. */
   later(reader: Reader): Later {
     return {
       more: this.hasWork(reader),

@@ -98,8 +98,8 @@ export class SyncLoop {
       ]) {
         await db.initialisedWatch(table as Table<unknown>).wait(signal);
       }
-      const held = adopted();
-      model.round((txn) => model.adopt(txn, held));
+      const found = adopted();
+      model.round((txn) => model.adopt(txn, found));
       {
         using present = db.read();
         inputs.push(...this.#inputs(present));
