@@ -108,13 +108,13 @@ export class SocketGuard {
       if (stats.isSocket()) await unlink(path);
     }
     log.warn({ socket: path }, "the agent's socket was removed; creating it again");
-    this.#problem = `the socket $pathwas removed and is being created again`;
+    this.#problem = `the socket ${path} was removed and is being created again`;
     await this.#place((at) => this.#listenAgain(at));
     this.#problem = undefined;
   }
 
   get #aside(): string {
-    return `$this.#options.path.aside`;
+    return `${this.#options.path}.aside`;
   }
 
   /** False: what was moved before is still there. */

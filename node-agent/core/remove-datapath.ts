@@ -28,7 +28,7 @@ export async function removeDatapath(options: RemoveDatapathOptions): Promise<vo
         .map(({ ifindex }) => ifindex),
     });
     removeStateFiles(stateDir);
-    log.info({ bpfRoot, stateDir }, 'removed programs, links, maps and state; nothing is enforced on this node');
+    log.info({ bpfRoot, stateDir }, 'programs, links, maps and state are gone; nothing is enforced on this node');
   } finally {
     lock.release();
   }
