@@ -73,20 +73,19 @@ export class EndpointStates {
     const afterGone: number[] = [];
     const computed: ComputedState[] = [];
     const selecting = new Map<Subject, Judging>();
-    const affects = onceASlot(moves, this.#options.around);
+    const concern = onceASlot(moves, this.#options.around);
     for (const info of infos.values()) {
       const { id } = info.row;
       const row = shapes.slotOf(id);
-      const { moved: affected, movedByDelete } = affects(row);
       const before = states.get(id);
       const { policies, subject } = this.#policies(info, before, selecting);
-      const state = this.#compute(info, before, { row, policies }, affected);
+      const state = this.#compute(info, before, { row, policies }, () => concern('moved', row));
       const differs = before === undefined || !sameState(before.state, state);
       if (differs) endpoints.push(state);
       const epoch = row?.epoch ?? 0;
       if (differs || before.epoch !== epoch || before.subject !== subject)
         computed.push({ state: differs ? state : before.state, epoch, subject });
-      if (movedByDelete) afterGone.push(id);
+      if (concern('movedByDelete', row)) afterGone.push(id);
       if (pace.due()) await pace.yieldNow();
     }
     this.#put(computed);
@@ -138,7 +137,7 @@ export class EndpointStates {
     info: EndpointIdentity,
     before: ComputedState | undefined,
     { row: slotRow, policies }: { readonly row: SlotRow | undefined; readonly policies: Judging },
-    affected: boolean,
+    affected: () => boolean,
   ): EndpointStateRow {
     const { shapes } = this.#options;
     const { id } = info.row;
@@ -186,18 +185,19 @@ export class EndpointStates {
     former: ComputedState | undefined,
     { slot, epoch }: { readonly slot: number; readonly epoch: number },
     enforced: EndpointStateRow['enforced'],
-    affected: boolean,
+    affected: () => boolean,
   ): number {
     const before = former?.state ?? this.#options.shapes.kernel(id);
     const known = before?.slot === slot && epoch === (former?.epoch ?? 0);
     const same =
       before !== undefined &&
       known &&
-      !affected &&
       before.ifindex === ifindex &&
       before.ipv4 === ipv4 &&
       before.enforced.ingress === enforced.ingress &&
-      before.enforced.egress === enforced.egress;
+      before.enforced.egress === enforced.egress &&
+      // Last, as it may take long: an endpoint of a slot that is new gets a new revision anyway.
+      !affected();
     return same ? before.revision : this.#options.numbers.revision();
   }
 }
@@ -206,16 +206,14 @@ export class EndpointStates {
 function onceASlot(
   { moved, movedByDelete }: Moves,
   around: Around,
-): (slot: SlotRow | undefined) => Readonly<Record<keyof Moves, boolean>> {
+): (kind: keyof Moves, slot: SlotRow | undefined) => boolean {
   const moves = { moved: new MovesBySlot(moved, around), movedByDelete: new MovesBySlot(movedByDelete, around) };
-  const known = new Map<SlotRow, Readonly<Record<keyof Moves, boolean>>>();
-  return (slot) => {
-    if (slot === undefined) return { moved: false, movedByDelete: false };
-    const found = known.get(slot);
-    if (found !== undefined) return found;
-    const made = { moved: moves.moved.concern(slot), movedByDelete: moves.movedByDelete.concern(slot) };
-    known.set(slot, made);
-    return made;
+  const known = { moved: new Map<SlotRow, boolean>(), movedByDelete: new Map<SlotRow, boolean>() };
+  return (kind, slot) => {
+    if (slot === undefined) return false;
+    const found = known[kind].get(slot) ?? moves[kind].concern(slot);
+    known[kind].set(slot, found);
+    return found;
   };
 }
 
