@@ -103,8 +103,15 @@ export class StateFile<T> {
     }
   }
 
-  async remove(): Promise<void> {
-    await rm(this.path, { force: true });
+  /** Removes it, as what it says is not true any more. Returns why it stays, to be added to why it was not written; '' when it is gone. */
+  async discard(): Promise<string> {
+    try {
+      await rm(this.path, { force: true });
+      return '';
+    } catch (error) {
+      const code = codeOf(error);
+      return code === 'ENOTDIR' ? '' : `; the old one cannot be removed (${code ?? messageOf(error)})`;
+    }
   }
 }
 

@@ -1,5 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
@@ -185,6 +194,20 @@ describe('a state file that somebody removes', () => {
     });
     await subject.stop();
   });
+});
+
+it('a state file that cannot be written is removed, or what it says is told to stay', async () => {
+  const subject = files();
+  await subject.save('rules');
+  const path = join(folder, 'rules.json');
+  // A folder in the place of the temporary file: the next writing fails.
+  mkdirSync(`${path}.next/x`, { recursive: true });
+  expect(await subject.save('rules')).toBe(false);
+  expect([existsSync(path), subject.check().message]).toEqual([false, expect.not.stringContaining('old one')]);
+  mkdirSync(join(path, 'x'), { recursive: true });
+  expect(await subject.save('rules')).toBe(false);
+  expect(subject.check().message).toContain('; the old one cannot be removed (ERR_FS_EISDIR)');
+  await subject.stop();
 });
 
 it('a state folder that cannot be made is told with the error, as any other', async () => {

@@ -296,9 +296,8 @@ export class StateFiles {
       this.#written(name);
       return true;
     } catch (error) {
-      this.#refused(name, error instanceof StateSaveError ? error.reason : messageOf(error));
-      // The next agent would go by what is not true any more.
-      await file.remove().catch(() => undefined);
+      const reason = error instanceof StateSaveError ? error.reason : messageOf(error);
+      this.#refused(name, `${reason}${await file.discard()}`);
       return false;
     } finally {
       writing.since = writing.changed ? new Date().toISOString() : undefined;
