@@ -442,7 +442,9 @@ describe('a state folder that cannot be written', () => {
     });
     expect(core.realised().failures).toEqual([]);
     await node.stop();
-    expect(core.files.unsaved('rules')).toBe(`${path('rules.json')} cannot be written (EROFS: read-only file system)`);
+    expect(core.files.unsaved('rules')).toBe(
+      `${path('rules.json')} cannot be written (EROFS: read-only file system; the old one cannot be removed (EROFS))`,
+    );
     await core.stop();
     // The file has rules that are not those in force.
     const next = await started();
