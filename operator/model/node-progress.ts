@@ -47,6 +47,8 @@ export interface Awaited {
   readonly written: boolean;
   /** Other live nodes that have not reached this generation and are waited for, sorted. */
   readonly lagging: readonly string[];
+  /** A node of any kind is waited for. */
+  readonly waits: boolean;
   readonly reported: (node: string) => Reported;
 }
 
@@ -77,10 +79,10 @@ export class NodeProgress {
     // Others are asked last.
     const asks = row !== undefined && (live.length === 0 || (row.everyone && reached));
     const lagging = asks && version !== undefined ? this.#behind(txn, version) : [];
-    if (reached && lagging.length === 0) txn.delete(awaiting, key);
-    else if (row === undefined || row.version !== version)
+    const waits = !reached || lagging.length > 0;
+    if (row === undefined ? waits : row.version !== version)
       txn.upsert(awaiting, { key, version, everyone: row?.everyone === true });
-    return { live, down, endpoints, written: version !== undefined, lagging, reported };
+    return { live, down, endpoints, written: version !== undefined, lagging, waits, reported };
   }
 
   /** The policy has come, or has another generation. */
@@ -102,6 +104,11 @@ export class NodeProgress {
     const done = programmed?.status === 'True' && programmed.observedGeneration === generation && shown?.uid === uid;
     if (done) txn.delete(awaiting, key);
     else txn.upsert(awaiting, { key, version: undefined, everyone: true });
+  }
+
+  /** Users read that the policy waits for no node. Until then it goes on asking: what is to be shown may wait, and a node report meanwhile. */
+  reached(txn: WriteTxn, key: string): void {
+    txn.delete(this.#tables.awaiting, key);
   }
 
   forget(txn: WriteTxn, key: string): void {

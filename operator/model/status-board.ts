@@ -11,7 +11,7 @@ import { namespaceOfKey } from '../names.ts';
 import { show, type Tables } from '../tables.ts';
 import type { NodeReportRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
-import { NodeProgress, type ProgressSources } from './node-progress.ts';
+import { type Awaited, NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
 import { foldStatus } from './status.ts';
@@ -131,9 +131,9 @@ export class StatusBoard {
     // Its selectors are still to be evaluated: it is marked once they are.
     if (this.#sources.queue.has(txn, workKey('sets', key))) return;
     const now = this.#options.now();
-    const row = this.#row(txn, key, secondsOf(now));
-    if (row === undefined) this.#drop(txn, key);
-    else this.#show(txn, row, now);
+    const entry = this.#sources.policies.get(txn, key);
+    if (entry === undefined) this.#drop(txn, key);
+    else this.#show(txn, entry, now);
   }
 
   #queue(txn: WriteTxn, key: string): void {
@@ -149,15 +149,20 @@ export class StatusBoard {
     this.#progress.forget(txn, key);
   }
 
-  #show(txn: WriteTxn, row: StatusRow, now: number): void {
+  #show(txn: WriteTxn, entry: PolicyEntry, now: number): void {
     const { statusMarks, shownStatuses, statuses } = this.#tables;
+    const { live, waits, ...awaited } = this.#progress.of(txn, entry);
+    const row = this.#row(txn, entry, { ...awaited, nodes: live }, secondsOf(now));
     const { key, uid, status } = row;
     const shown = txn.get(shownStatuses, key);
     const before = shown?.uid === uid ? shown.status : undefined;
     const touched = txn.delete(statusMarks, key)?.touched === true;
     // Until this process has shown one, the desired row must come to be, whatever it says.
     if (shown?.shownAt !== undefined && before !== undefined) {
-      if (!touched && isDeepStrictEqual(before, status)) return;
+      if (!touched && isDeepStrictEqual(before, status)) {
+        if (!waits) this.#progress.reached(txn, key);
+        return;
+      }
       // A clock that was set back holds nothing back for long.
       if (shown.shownAt > now) txn.upsert(shownStatuses, { ...shown, shownAt: now });
       const dueAt = Math.min(shown.shownAt, now) + this.#options.intervalMs;
@@ -167,17 +172,19 @@ export class StatusBoard {
       }
     }
     txn.upsert(shownStatuses, { key, uid, status, shownAt: now });
+    if (!waits) this.#progress.reached(txn, key);
     this.#events.note(txn, before, row, now);
     show(txn, statuses, row, touched);
   }
 
-  #row(txn: WriteTxn, key: string, now: string): StatusRow | undefined {
-    const { policies, portNames } = this.#sources;
-    const entry = policies.get(txn, key);
-    if (entry === undefined) return undefined;
-    const missingNames = portNames.missing(txn, entry.resolved?.rules ?? []);
-    const { kind, namespace, name, uid, generation } = entry.row;
-    const { live, ...awaited } = this.#progress.of(txn, entry);
+  #row(
+    txn: WriteTxn,
+    entry: PolicyEntry,
+    awaited: Omit<Awaited, 'live' | 'waits'> & { readonly nodes: readonly string[] },
+    now: string,
+  ): StatusRow {
+    const missingNames = this.#sources.portNames.missing(txn, entry.resolved?.rules ?? []);
+    const { key, kind, namespace, name, uid, generation } = entry.row;
     const shown = txn.get(this.#tables.shownStatuses, key);
     const status = foldStatus({
       generation,
@@ -185,7 +192,6 @@ export class StatusBoard {
       enforcedGeneration: entry.resolved?.source.generation,
       rules: entry.resolved?.rules.length ?? 0,
       ...awaited,
-      nodes: live,
       missingNames,
       missingServices: entry.services.filter(({ found }) => found.length === 0),
       previous: shown?.uid === uid ? shown.status : undefined,

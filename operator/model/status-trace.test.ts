@@ -181,6 +181,24 @@ describe('status, whatever happens', () => {
     expect(cluster.settle()).toBe('True/Programmed/1');
   });
 
+  it('a node is waited for that reports an earlier generation while the status that asked nobody is held back', () => {
+    const cluster = twoNodes();
+    cluster.setPod(2, 'n2', 'other', false);
+    cluster.edit(select('other'));
+    cluster.flush();
+    cluster.handOut();
+    cluster.setNode('n2', 'Unknown', false);
+    cluster.settle();
+    cluster.failOver(0);
+    cluster.flush();
+    cluster.loseReport('n1');
+    cluster.flush();
+    cluster.report('n1', false);
+    expect(cluster.settle()).toBe('False/Progressing/2');
+    cluster.speak('n1');
+    expect(cluster.settle()).toBe('True/NoMatchingEndpoints/2');
+  });
+
   it('nodes of whose pods an edit selects none any more are waited for', () => {
     const cluster = twoNodes();
     cluster.setPod(2, 'n2', 'other', false);
