@@ -85,12 +85,23 @@ async function cni(command: string, container: string, netns: string): Promise<{
   return { code: child.exitCode ?? -1, answer: text === '' ? undefined : JSON.parse(text) };
 }
 
+function podAt(name: string, address: string, netns: string): LabPod {
+  return new LabPod({
+    name,
+    address,
+    ifindex: 0,
+    interfaceName: '',
+    namespace: basename(netns),
+    drops: () => dropsOf(bpfRoot),
+  });
+}
+
 async function pod(name: string): Promise<LabPod> {
   const netns = await namespaces.add(name);
   const { code, answer } = await cni('ADD', name, netns);
   expect({ code, answer }).toMatchObject({ code: 0 });
   const [{ address }] = (answer as { ips: [{ address: string }] }).ips;
-  const made = new LabPod(name, address.split('/')[0] ?? '', 0, '', basename(netns), () => dropsOf(bpfRoot));
+  const made = podAt(name, address.split('/')[0] ?? '', netns);
   pods.push(made);
   await made.ready();
   return made;
@@ -182,7 +193,7 @@ describe('weir-agent', () => {
       await runCommand('nsenter', [`--net=${netns}`, 'ip', 'address', 'add', address, 'dev', device]);
       await runCommand('nsenter', [`--net=${netns}`, 'ip', 'link', 'set', device, 'up']);
     }
-    const server = new LabPod('outside', '198.51.100.2', 0, '', basename(outside), () => dropsOf(bpfRoot));
+    const server = podAt('outside', '198.51.100.2', outside);
     pods.push(server);
     await server.ready();
     const first = await startAgent([...ALONE, '--masquerade', 'on']);

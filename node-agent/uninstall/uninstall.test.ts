@@ -62,7 +62,15 @@ async function pod(name: string): Promise<LabPod> {
   const row = [...snapshot.all(core.tables.endpoints)].find((endpoint) => endpoint.containerId === name);
   if (row === undefined) throw new Error(`no endpoint of ${name}`);
   await core.upsertEndpoint({ ...row, labels: { 'k8s:io.kubernetes.pod.namespace': 'default', 'k8s:app': name } });
-  const process = new LabPod(name, row.ipv4, row.ifindex, row.interfaceName, basename(netns), () => dropsOf(lab.root));
+  const { ipv4: address, ifindex, interfaceName } = row;
+  const process = new LabPod({
+    name,
+    address,
+    ifindex,
+    interfaceName,
+    namespace: basename(netns),
+    drops: () => dropsOf(lab.root),
+  });
   await process.ready();
   return process;
 }

@@ -51,13 +51,33 @@ export function dropsIn(map: BpfMap): bigint {
   return drops;
 }
 
+function hex(byte: number): string {
+  return byte.toString(16).padStart(2, '0');
+}
+
 function ip(...args: string[]): string {
   return execFileSync('ip', args, { stdio: ['ignore', 'pipe', 'pipe'] }).toString();
+}
+
+export interface LabPodOptions {
+  readonly name: string;
+  /** Of IPv4. */
+  readonly address: string;
+  /** Of IPv6. Default: none. */
+  readonly address6?: string;
+  readonly ifindex: number;
+  /** On the node. */
+  readonly interfaceName: string;
+  /** That its process runs in. */
+  readonly namespace: string;
+  /** Packets that the node's datapath has dropped until now. */
+  readonly drops: () => bigint;
 }
 
 export class LabPod {
   readonly name: string;
   readonly address: string;
+  readonly address6: string;
   readonly ifindex: number;
   readonly interfaceName: string;
   readonly #process: ChildProcess;
@@ -66,18 +86,11 @@ export class LabPod {
   readonly #answers = new Map<number, (answer: unknown) => void>();
   #next = 1;
 
-  /** `drops`: packets that the node's datapath has dropped until now. */
-  constructor(
-    name: string,
-    address: string,
-    ifindex: number,
-    interfaceName: string,
-    namespace: string,
-    drops: () => bigint,
-  ) {
+  constructor({ name, address, address6 = '', ifindex, interfaceName, namespace, drops }: LabPodOptions) {
     this.#drops = drops;
     this.name = name;
     this.address = address;
+    this.address6 = address6;
     this.ifindex = ifindex;
     this.interfaceName = interfaceName;
     const script = join(import.meta.dirname, 'pod-process.ts');
@@ -139,8 +152,8 @@ export class LabPod {
   }
 
   /** A datagram of a conversation that the other answers only when told so (`answer`). */
-  async write(other: LabPod): Promise<void> {
-    await this.#call({ kind: 'write', address: other.address });
+  async write(other: LabPod, address: string = other.address): Promise<void> {
+    await this.#call({ kind: 'write', address });
   }
 
   /** Answers the last letter. */
@@ -218,7 +231,13 @@ export class Lab {
     this.root = `/sys/fs/bpf/${this.prefix}`;
     this.state = mkdtempSync(join(tmpdir(), 'weir-core-'));
     this.#add(this.node);
-    execFileSync('nsenter', [`--net=${this.netns}`, 'sysctl', '-qw', 'net.ipv4.ip_forward=1']);
+    execFileSync('nsenter', [
+      `--net=${this.netns}`,
+      'sysctl',
+      '-qw',
+      'net.ipv4.ip_forward=1',
+      'net.ipv6.conf.all.forwarding=1',
+    ]);
   }
 
   get netns(): string {
@@ -230,14 +249,40 @@ export class Lab {
     const namespace = `${this.prefix}${name}`;
     this.#add(namespace);
     const host = `v${name}`;
-    ip('-n', this.node, 'link', 'add', host, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', namespace);
-    ip('-n', this.node, 'addr', 'add', `10.88.${number}.1/24`, 'dev', host);
+    const [gateway, address, address6] = [`10.88.${number}.1`, `10.88.${number}.2`, `fd88::${number}:2`];
+    const [here, there] = [`02:88:00:00:${hex(number)}:01`, `02:88:00:00:${hex(number)}:02`];
+    ip(
+      '-n',
+      this.node,
+      'link',
+      'add',
+      host,
+      'address',
+      here,
+      'type',
+      'veth',
+      'peer',
+      'name',
+      'eth0',
+      'netns',
+      namespace,
+    );
+    ip('-n', namespace, 'link', 'set', 'eth0', 'address', there, 'addrgenmode', 'none');
+    ip('-n', this.node, 'link', 'set', host, 'addrgenmode', 'none');
+    ip('-n', this.node, 'addr', 'add', `${gateway}/24`, 'dev', host);
     ip('-n', this.node, 'link', 'set', host, 'up');
-    ip('-n', namespace, 'addr', 'add', `10.88.${number}.2/24`, 'dev', 'eth0');
+    ip('-n', namespace, 'addr', 'add', `${address}/24`, 'dev', 'eth0');
+    ip('-n', namespace, 'addr', 'add', `${address6}/128`, 'dev', 'eth0', 'nodad');
     ip('-n', namespace, 'link', 'set', 'eth0', 'up');
-    ip('-n', namespace, 'route', 'add', 'default', 'via', `10.88.${number}.1`);
+    ip('-n', namespace, 'route', 'add', 'default', 'via', gateway);
+    // Nobody owns fe80::1: neighbours that the kernel never asks for take its place, at both ends.
+    ip('-n', namespace, 'neigh', 'add', 'fe80::1', 'lladdr', here, 'dev', 'eth0', 'nud', 'permanent');
+    ip('-n', namespace, '-6', 'route', 'add', 'default', 'via', 'fe80::1', 'dev', 'eth0', 'onlink');
+    ip('-n', this.node, 'neigh', 'add', address6, 'lladdr', there, 'dev', host, 'nud', 'permanent');
+    ip('-n', this.node, '-6', 'route', 'add', `${address6}/128`, 'dev', host);
     const ifindex = Number(ip('-n', this.node, '-o', 'link', 'show', host).split(':')[0]);
-    const pod = new LabPod(name, `10.88.${number}.2`, ifindex, host, namespace, () => dropsOf(this.root));
+    const drops = (): bigint => dropsOf(this.root);
+    const pod = new LabPod({ name, address, address6, ifindex, interfaceName: host, namespace, drops });
     this.#pods.push(pod);
     await pod.ready();
     return pod;

@@ -1,6 +1,10 @@
-/** A process in a pod of a test: answers UDP and accepts TCP on port 7777, keeps letters that come to port 7778, and asks other pods when told so over IPC. */
-import { createSocket, type Socket } from 'node:dgram';
-import { createServer, connect as openTcp, type Socket as TcpSocket } from 'node:net';
+/**
+ * A process in a pod of a test: answers UDP and accepts TCP on port 7777, keeps letters that come to port 7778, and asks other pods when told
+ * so over IPC; by IPv4 and IPv6.
+ */
+import { createSocket, type Socket, type SocketOptions } from 'node:dgram';
+import { once } from 'node:events';
+import { createServer, isIPv6, connect as openTcp, type Socket as TcpSocket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 
 const PORT = 7777;
@@ -21,8 +25,15 @@ type Command =
   | { readonly id: number; readonly kind: 'stream'; readonly address: string; readonly everyMs: number }
   | { readonly id: number; readonly kind: 'sync' | 'report' | 'end' | 'heard' | 'letters' | 'answer' };
 
-const echo = createSocket('udp4');
-echo.on('message', (message, from) => echo.send(message, from.port, from.address));
+/** Sockets of each family take only packets of their own. */
+const FAMILIES: readonly (SocketOptions & { readonly any: string })[] = [
+  { type: 'udp4', any: '0.0.0.0' },
+  { type: 'udp6', any: '::', ipv6Only: true },
+];
+
+function socketTo(address: string): Socket {
+  return createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+}
 
 /** The TCP connection to or from each address, the newest. */
 const connections = new Map<string, TcpSocket>();
@@ -47,23 +58,39 @@ function dial(address: string): Promise<boolean> {
   });
 }
 
-const listener = createServer(keep);
-echo.bind(PORT, '0.0.0.0', () => listener.listen(PORT, '0.0.0.0', () => process.send?.({ id: 0, answer: 'ready' })));
-
 /** Datagrams of one conversation, to port 7778; answered only when told so. */
 const LETTERS = 7778;
-let correspondent: { readonly port: number; readonly address: string } | undefined;
+/** Answers the last letter. */
+let reply: ((sent: () => void) => void) | undefined;
 let letters = 0;
-const letterBox = createSocket('udp4');
-letterBox.on('message', (_, from) => {
-  correspondent = from;
-  letters += 1;
-});
-letterBox.bind(LETTERS, '0.0.0.0');
-const pen = createSocket('udp4');
-pen.on('message', () => {
-  letters += 1;
-});
+const pens = new Map<boolean, Socket>();
+
+function write(address: string, sent: () => void): void {
+  let pen = pens.get(isIPv6(address));
+  if (pen === undefined) {
+    pen = socketTo(address);
+    pens.set(isIPv6(address), pen);
+    pen.on('message', () => {
+      letters += 1;
+    });
+  }
+  pen.send('letter', LETTERS, address, sent);
+}
+
+async function listen({ any, ...options }: (typeof FAMILIES)[number]): Promise<void> {
+  const echo = createSocket(options);
+  echo.on('message', (message, from) => echo.send(message, from.port, from.address));
+  const letterBox = createSocket(options);
+  letterBox.on('message', (_, { port, address }) => {
+    reply = (sent) => letterBox.send('answer', port, address, sent);
+    letters += 1;
+  });
+  const listener = createServer(keep);
+  echo.bind(PORT, any);
+  letterBox.bind(LETTERS, any);
+  listener.listen({ port: PORT, host: any, ipv6Only: true });
+  await Promise.all([once(echo, 'listening'), once(letterBox, 'listening'), once(listener, 'listening')]);
+}
 
 /** Resolves once what the sockets hold by now has been read and answered: a turn for the poll under way, and a whole one. */
 async function sync(): Promise<void> {
@@ -80,7 +107,7 @@ let asked = 0;
 
 /** One datagram from a new port. Resolves with the question's number once it is sent. */
 function ask(address: string): Promise<number> {
-  const question: Question = { socket: createSocket('udp4'), answered: false };
+  const question: Question = { socket: socketTo(address), answered: false };
   asked += 1;
   const number = asked;
   questions.set(number, question);
@@ -105,7 +132,7 @@ function forget(number: number): void {
 /** One datagram from a connected socket, and what comes of it: the kernel gives it nothing but what comes from the address that it sends to. */
 function talk(address: string, port: number, bytes: number): Promise<'answered' | 'refused' | 'silent'> {
   return new Promise((resolve) => {
-    const socket = createSocket('udp4');
+    const socket = socketTo(address);
     const done = (outcome: 'answered' | 'refused' | 'silent'): void => {
       clearTimeout(patience);
       socket.close();
@@ -120,12 +147,13 @@ function talk(address: string, port: number, bytes: number): Promise<'answered' 
 
 /** Datagrams of one flow until it is ended; the numbers of those that were not answered. */
 class Stream {
-  readonly #socket = createSocket('udp4');
+  readonly #socket: Socket;
   readonly #open = new Set<number>();
   readonly #timer: NodeJS.Timeout;
   #sent = 0;
 
   constructor(address: string, everyMs: number) {
+    this.#socket = socketTo(address);
     this.#socket.on('message', (message) => this.#open.delete(Number(message.toString())));
     this.#timer = setInterval(() => {
       this.#sent += 1;
@@ -166,10 +194,10 @@ process.on('message', (command: Command) => {
       void dial(command.address).then(answer);
       break;
     case 'write':
-      pen.send('letter', LETTERS, command.address, () => answer(true));
+      write(command.address, () => answer(true));
       break;
     case 'answer':
-      letterBox.send('answer', correspondent?.port ?? 0, correspondent?.address, () => answer(true));
+      reply?.(() => answer(true));
       break;
     case 'letters':
       void sync().then(() => answer(letters));
@@ -206,3 +234,4 @@ process.on('message', (command: Command) => {
   }
 });
 process.on('disconnect', () => process.exit(0));
+void Promise.all(FAMILIES.map(listen)).then(() => process.send?.({ id: 0, answer: 'ready' }));
