@@ -164,9 +164,21 @@ function l4(slot: SlotContent, direction: Direction): readonly L4Rule[] {
   for (const blocks of slot.rows[direction].values())
     for (const { from, to, protocol, cookie: _, ...decision } of rangesOf(blocks)) {
       const ports = from === to ? { port: from } : { port: from, 'end-port': to };
-      rules.add(JSON.stringify({ ...ports, protocol: PROTOCOLS[protocol], ...decision }));
+      rules.add(
+        JSON.stringify({
+          ...(protocol === 0 ? numbersOf(from, to) : ports),
+          protocol: PROTOCOLS[protocol],
+          ...decision,
+        }),
+      );
     }
   return [...rules].sort().map((rule) => ({ rule, 'derived-from-rules': [] }));
+}
+
+/** Of protocols without ports. */
+function numbersOf(from: number, to: number): object {
+  if (from === 0 && to >= 0xff) return { port: 0 };
+  return from === to ? { 'ip-protocol': from } : { 'ip-protocol': from, 'end-ip-protocol': to };
 }
 
 function externalIdentifiers(row: EndpointRow): Readonly<Record<string, string>> {

@@ -2,12 +2,15 @@ import { type DatapathEvent, DROP_REASONS } from '@weir/bpf';
 import { reservedName } from '@weir/identity';
 import { formatLabels } from '@weir/labels';
 import { formatAddress } from '@weir/net';
+import { PROTOCOL_NUMBERS } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
 import type { Naming } from '../core.ts';
 import type { PolicyRow, ServiceRow } from '../tables.ts';
 import type { EventNames, FlowEvent, FlowPeer, PeerNaming } from './types.ts';
 
-const PROTOCOLS: Readonly<Record<number, string>> = { 1: 'ICMP', 6: 'TCP', 17: 'UDP', 58: 'ICMPv6', 132: 'SCTP' };
+const PROTOCOLS: Readonly<Record<number, string>> = Object.fromEntries(
+  Object.entries(PROTOCOL_NUMBERS).map(([name, number]) => [number, name]),
+);
 const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
   CiliumNetworkPolicy: 'cnp',
   CiliumClusterwideNetworkPolicy: 'ccnp',

@@ -41,7 +41,7 @@ const ingress = (rules: ResolvedRule[], more: Partial<CompileInput> = {}) => com
 const rowTexts = (rows: ClassRows) =>
   rows.map((row) => `${row.protocol} ${row.from}-${row.to} ${row.verdict} ${row.cookie}`);
 const everything = (verdict: string, cookie: number) =>
-  ['0 0-0', '1 0-255', '6 0-65535', '17 0-65535', '58 0-255', '132 0-65535'].map(
+  ['0 0-255', '1 0-255', '6 0-65535', '17 0-65535', '58 0-255', '132 0-65535'].map(
     (text) => `${text} ${verdict} ${cookie}`,
   );
 
@@ -110,7 +110,7 @@ describe('rows', () => {
       '6 80-80 allow 6',
       '6 81-65535 allow 0',
     ]);
-    expect(rowTexts(rows.filter((row) => row.protocol === 0))).toEqual(['0 0-0 allow 0']);
+    expect(rowTexts(rows.filter((row) => row.protocol === 0))).toEqual(['0 0-255 allow 0']);
     expect(ingress([deny(4, off)], { mode: 'always' }).scope.pod).toHaveLength(6);
     expect(ingress([rule(6, { ...off, ...peers() })], { mode: 'always' }).scope.pod).toEqual([]);
   });

@@ -1,3 +1,4 @@
+import { isIcmp, LAST_PORT } from './protocols.ts';
 import type { PeerRef, ResolvedRule, RulePort } from './types.ts';
 
 /** One line for people: `deny ingress from 10.0.0.0/8 except 10.1.0.0/16 on TCP 80, UDP 53-60, TCP http (spec.ingressDeny[0])`. */
@@ -27,6 +28,7 @@ function describePeer(peer: PeerRef): string {
 function describePorts(port: RulePort): string {
   if ('name' in port) return `${port.protocol} ${port.name}`;
   const { protocol, from, to } = port;
-  if (from === 0 && to === 0xffff) return protocol;
-  return from === to ? `${protocol} ${from}` : `${protocol} ${from}-${to}`;
+  if (from === 0 && to === LAST_PORT) return protocol;
+  const what = isIcmp(protocol) ? `${protocol} type` : protocol;
+  return from === to ? `${what} ${from}` : `${what} ${from}-${to}`;
 }

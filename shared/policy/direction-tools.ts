@@ -3,6 +3,7 @@ import { ClassPainter } from './class-painter.ts';
 import { InvalidResolvedRuleError } from './errors.ts';
 import { PeerNames } from './peer-names.ts';
 import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
+import { isIcmp, isPortProtocol, LAST_PORT, LAST_TYPE, RULE_PROTOCOLS } from './protocols.ts';
 import type { RowBudget } from './row-budget.ts';
 import { BLANK, OPEN, type Painting } from './rows.ts';
 import { RuleHits } from './rule-hits.ts';
@@ -42,15 +43,16 @@ export function checkRule(rule: ResolvedRule): void {
   for (const port of rule.ports ?? []) {
     const { protocol } = port;
     if (isNamed(port)) {
-      if (port.name === '' || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
+      if (port.name === '' || !isPortProtocol(protocol)) {
         throw new InvalidResolvedRuleError(rule.path, `${protocol} ${JSON.stringify(port.name)} is no port name`);
       }
       continue;
     }
     const { from, to } = port;
-    const ports = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from <= to && to <= 0xffff;
-    if (!ports || !['TCP', 'UDP', 'SCTP'].includes(protocol)) {
-      throw new InvalidResolvedRuleError(rule.path, `${protocol} ${from}..${to} is no interval of ports`);
+    const last = isIcmp(protocol) ? LAST_TYPE : LAST_PORT;
+    const ports = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from <= to && to <= last;
+    if (!ports || !RULE_PROTOCOLS.includes(protocol)) {
+      throw new InvalidResolvedRuleError(rule.path, `${protocol} ${from}..${to} is no interval of ports or types`);
     }
   }
 }

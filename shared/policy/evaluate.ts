@@ -11,7 +11,7 @@ export type Evaluation = Decision & {
 
 /**
  * Judges one new flow by a compiled policy, as the datapath does: class of the identity, then the row of (protocol, port).
- * `protocol` is the IP protocol number; `port` the destination port, the type for ICMP (1, 58), 0 for others.
+ * `protocol` is the IP protocol number; `port` the destination port, the type for ICMP (1, 58); others have none.
  */
 export function evaluate(
   compiled: CompiledPolicy,
@@ -21,7 +21,7 @@ export function evaluate(
   if (!direction.enforced) return { ...ALLOW, cookie: 0, by: 'not-enforced' };
   const listed = [1, 6, 17, 58, 132].includes(flow.protocol);
   const protocol = listed ? flow.protocol : 0;
-  const port = listed ? flow.port : 0;
+  const port = listed ? flow.port : flow.protocol;
   const row = rowsOfIdentity(direction, flow.identity).find(
     (candidate) => candidate.protocol === protocol && candidate.from <= port && port <= candidate.to,
   );

@@ -3,7 +3,16 @@ import { describeRule } from './describe.ts';
 import { membership } from './membership.ts';
 import { compareNumber } from './order.ts';
 import { NO_PORT_NAMES, numbered, ownNumbers, peerNumbers } from './port-names.ts';
-import type { CompileInput, Direction, PeerIdentity, PortNames, ResolvedRule, Verdict } from './types.ts';
+import { PROTOCOL_NUMBERS, WHOLE_PROTOCOLS } from './protocols.ts';
+import type {
+  CompileInput,
+  Direction,
+  PeerIdentity,
+  PortNames,
+  ResolvedRule,
+  Verdict,
+  WholeProtocol,
+} from './types.ts';
 
 export type ExplanationReason =
   | 'mode-never'
@@ -98,7 +107,8 @@ function hitsPort(rule: ResolvedRule, flow: ExplainFlow, names: PortNames): bool
   const ports = numbered(rule.ports, numbersOf);
   if (ports === undefined) return true;
   return ports.some(({ protocol, from, to }) => {
-    const number = protocol === 'TCP' ? 6 : protocol === 'UDP' ? 17 : 132;
-    return number === flow.protocol && from <= flow.port && flow.port <= to;
+    const number: number = PROTOCOL_NUMBERS[protocol];
+    const portless = WHOLE_PROTOCOLS.includes(protocol as WholeProtocol);
+    return number === flow.protocol && (portless || (from <= flow.port && flow.port <= to));
   });
 }

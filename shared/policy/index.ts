@@ -15,6 +15,7 @@ export {
   sizeProblem,
 } from './policy-limits.ts';
 export { portNamesOf } from './port-names.ts';
+export { PROTOCOL_NUMBERS } from './protocols.ts';
 export * from './recompile.ts';
 export * from './resolve.ts';
 export { type ShapeProblem, shapeProblem } from './resolved-shape.ts';

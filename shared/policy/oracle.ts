@@ -14,6 +14,7 @@ import type {
   Rule,
   RuleElement,
   RulePeer,
+  RuleProtocol,
   Verdict,
 } from './types.ts';
 
@@ -81,6 +82,22 @@ export interface OracleVerdict {
   /** Every element that hit, allows and denies, in order of the rules. */
   readonly hits: readonly RuleElement[];
 }
+
+/** Names of protocol numbers, as IANA assigns them. */
+const ORACLE_PROTOCOLS: Readonly<Record<number, RuleProtocol>> = {
+  1: 'ICMP',
+  2: 'IGMP',
+  4: 'IPIP',
+  6: 'TCP',
+  17: 'UDP',
+  41: 'IPV6',
+  47: 'GRE',
+  50: 'ESP',
+  51: 'AH',
+  58: 'ICMPv6',
+  112: 'VRRP',
+  132: 'SCTP',
+};
 
 /** What an address is. @throws NetError when it is no address */
 export function peerAt(world: OracleWorld, address: string): OraclePeer {
@@ -241,14 +258,19 @@ function hitsPorts(
   options: OracleOptions,
 ): boolean {
   if (element.ports === 'any') return true;
-  const protocol = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' }[traffic.protocol];
+  const protocol = ORACLE_PROTOCOLS[traffic.protocol];
   return element.ports.some((port) => {
     if (port.protocol !== protocol) return false;
-    if (!('name' in port)) return port.from <= traffic.port && traffic.port <= port.to;
+    if (!('name' in port)) return !hasPorts(traffic) || (port.from <= traffic.port && traffic.port <= port.to);
     return element.direction === 'ingress'
       ? ownNumber(subject, port) === traffic.port
       : hitsNameOfPeer(element.verdict, port, peer, traffic.port, options.endpoints ?? [subject]);
   });
+}
+
+/** Whether the protocol has ports or types. */
+function hasPorts({ protocol }: OracleTraffic): boolean {
+  return [1, 6, 17, 58, 132].includes(protocol);
 }
 
 /** The first container port of the name: port names are unique in a pod. */

@@ -2,6 +2,7 @@ import { consequence, type ElementContext, readSelector, warnOfUnseenLabels } fr
 import { warnOfIPv6 } from './ipv6-peers.ts';
 import { peerSelector } from './namespace.ts';
 import { type CidrSetItem, parseBareCidr, parseCidrSetItem } from './parse-cidr.ts';
+import { parseIcmps } from './parse-icmps.ts';
 import { parsePorts } from './parse-ports.ts';
 import { checkFields, isObject, type Json, listOf, member, nearest, type Problems, show } from './problems.ts';
 import type { Entity, RuleElement, RulePeer } from './types.ts';
@@ -60,21 +61,21 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
   const authentication = parseAuthentication(json, context, problems);
   const icmps = parseIcmps(json, context, problems);
   const ports = parsePorts(json, context, problems);
-  if (icmps && ports !== undefined) {
+  if (icmps !== undefined && ports !== undefined) {
     problems.invalid(`${path}.icmps`, 'toPorts and icmps are in one element: split them into two elements');
   }
-  const portsUnsupported = icmps || ports === 'unsupported';
+  const portsUnsupported = ports === 'unsupported';
   const unsupported = peersUnsupported || portsUnsupported || authentication === 'unsupported';
 
-  const written = ports === undefined || ports === 'unsupported' ? 'any' : ports;
+  const written = icmps ?? (ports === undefined || portsUnsupported ? 'any' : ports);
   const noMember = !filled && !explicitEmpty && !peersUnsupported;
-  const hasPorts = icmps || ports !== undefined;
+  const hasPorts = icmps !== undefined || ports !== undefined;
   let selected: RuleElement['peers'] = l3Peers.peers;
   if (explicitEmpty) selected = [];
   else if (noMember) selected = hasPorts ? 'any' : [];
   if (unsupported && verdict === 'allow') selected = [];
   if (peersUnsupported && verdict === 'deny' && !explicitEmpty) selected = 'any';
-  return { direction, verdict, peers: selected, ports: portsUnsupported ? 'any' : written, path };
+  return { direction, verdict, peers: selected, ports: written, path };
 }
 
 /** What the L3 members of an element say. */
@@ -227,12 +228,4 @@ function parseAuthentication(json: Json, context: ElementContext, problems: Prob
   }
   problems.invalid(`${path}.mode`, `${show(mode)} is no mode: write disabled, required or test-always-fail`);
   return undefined;
-}
-
-/** Whether the element has ICMP rules (reported as unsupported). */
-function parseIcmps(json: Json, context: ElementContext, problems: Problems): boolean {
-  const items = listOf(json, 'icmps', context.path, problems);
-  if (items === undefined || items.length === 0) return false;
-  problems.unsupported(`${context.path}.icmps`, `icmps is not supported by Weir yet; ${consequence(context.verdict)}`);
-  return true;
 }

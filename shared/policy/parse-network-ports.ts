@@ -1,7 +1,8 @@
 /** `ports` of a NetworkPolicy element (spec section 6). What Kubernetes itself refuses is refused here too. */
 import { canonicalPorts } from './parse-ports.ts';
-import { isPortName, PROTOCOLS } from './port-names.ts';
+import { isPortName } from './port-names.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show } from './problems.ts';
+import { LAST_PORT, PORT_PROTOCOLS } from './protocols.ts';
 import type { PortProtocol, RulePort } from './types.ts';
 
 /** Absent, null and empty lists mean every port and protocol. */
@@ -24,15 +25,15 @@ function parsePort(json: unknown, path: string, problems: Problems): readonly Ru
   if (problems.count > before) return [];
   return protocols.map((protocol) => {
     if (typeof port === 'string') return { protocol, name: port };
-    return port === undefined ? { protocol, from: 0, to: 0xffff } : { protocol, from: port, to: last ?? port };
+    return port === undefined ? { protocol, from: 0, to: LAST_PORT } : { protocol, from: port, to: last ?? port };
   });
 }
 
 /** Left out: TCP. Empty: any of them. */
 function parseProtocol(json: Json, path: string, problems: Problems): readonly PortProtocol[] {
   const written = member(json, 'protocol') ?? 'TCP';
-  if (written === '') return PROTOCOLS;
-  const protocol = PROTOCOLS.find((known) => known === written);
+  if (written === '') return PORT_PROTOCOLS;
+  const protocol = PORT_PROTOCOLS.find((known) => known === written);
   if (protocol !== undefined) return [protocol];
   problems.invalid(`${path}.protocol`, `${show(written)} is no protocol: write TCP, UDP or SCTP`);
   return [];

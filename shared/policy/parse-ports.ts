@@ -1,9 +1,9 @@
 import { consequence, type ElementContext } from './context.ts';
-import { isNamed, isPortName, PROTOCOLS, uniqueNames } from './port-names.ts';
+import { isNamed, isPortName, uniqueNames } from './port-names.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show, textOf } from './problems.ts';
-import type { NamedPort, PortProtocol, PortRange, RulePort } from './types.ts';
+import { LAST_PORT, PORT_PROTOCOLS, RULE_PROTOCOLS, WHOLE_PROTOCOLS } from './protocols.ts';
+import type { NamedPort, PortProtocol, PortRange, RulePort, WholeProtocol } from './types.ts';
 
-const EXTENDED = ['VRRP', 'IGMP', 'GRE', 'IPIP', 'IPV6', 'ESP', 'AH'];
 const MAX_PORTS = 40;
 
 /** `toPorts` of an element: undefined when absent or empty, ports (maybe none: no port at all), or `unsupported`. */
@@ -36,9 +36,7 @@ export function parsePorts(
       );
     }
     ports.forEach((port, portIndex) => {
-      const parsed = parsePort(port, `${path}.ports[${portIndex}]`, context, problems);
-      if (parsed === 'unsupported') unsupported = true;
-      else written.push(...parsed);
+      written.push(...parsePort(port, `${path}.ports[${portIndex}]`, problems));
     });
   });
   return unsupported ? 'unsupported' : canonicalPorts(written);
@@ -71,19 +69,14 @@ function isNothing(value: unknown): boolean {
   return value === undefined || value === null || (Array.isArray(value) && value.length === 0);
 }
 
-function parsePort(
-  json: unknown,
-  path: string,
-  context: ElementContext,
-  problems: Problems,
-): readonly RulePort[] | 'unsupported' {
+function parsePort(json: unknown, path: string, problems: Problems): readonly RulePort[] {
   if (!isObject(json)) {
     problems.invalid(path, `${show(json)} is not a port: write {port: "80", protocol: TCP}`);
     return [];
   }
   checkFields(json, ['port', 'endPort', 'protocol'], path, problems);
-  const protocols = parseProtocol(json, path, context, problems);
-  if (protocols === 'unsupported') return 'unsupported';
+  const protocols = parseProtocol(json, path, problems);
+  if (typeof protocols === 'string') return parseWhole(protocols, json, path, problems);
   const before = problems.count;
   const port = parseNumber(json, path, problems);
   const endPort = parseEndPort(json, path, problems);
@@ -103,29 +96,34 @@ function parsePort(
       `${endPort} is less than port ${port}, and the rule is about port ${port} alone: write the lower number as port, or remove endPort`,
     );
   }
-  const to = port === 0 && !endPort ? 0xffff : Math.max(port, endPort ?? 0);
+  const to = port === 0 && !endPort ? LAST_PORT : Math.max(port, endPort ?? 0);
   return protocols.map((protocol) => ({ protocol, from: port, to }));
 }
 
-function parseProtocol(
-  json: Json,
-  path: string,
-  context: ElementContext,
-  problems: Problems,
-): readonly PortProtocol[] | 'unsupported' {
+function parseProtocol(json: Json, path: string, problems: Problems): readonly PortProtocol[] | WholeProtocol {
   const text = textOf(json, 'protocol', path, problems) ?? '';
   const upper = text.toUpperCase();
-  if (upper === '' || upper === 'ANY') return PROTOCOLS;
-  const known = PROTOCOLS.find((protocol) => protocol === upper);
+  if (upper === '' || upper === 'ANY') return PORT_PROTOCOLS;
+  const known = PORT_PROTOCOLS.find((protocol) => protocol === upper);
   if (known !== undefined) return [known];
-  const where = `${path}.protocol`;
-  if (EXTENDED.includes(upper)) {
-    problems.unsupported(where, `protocol ${upper} is not supported by Weir yet; ${consequence(context.verdict)}`);
-    return 'unsupported';
-  }
+  const whole = WHOLE_PROTOCOLS.find((protocol) => protocol === upper);
+  if (whole !== undefined) return whole;
   const hint = upper.startsWith('ICMP') ? 'write ICMP under icmps' : 'write TCP, UDP, SCTP or ANY';
-  problems.invalid(where, `${show(text)} is no protocol of ports: ${hint}`);
+  problems.invalid(`${path}.protocol`, `${show(text)} is no protocol of ports: ${hint}`);
   return [];
+}
+
+/** A protocol without ports takes none. */
+function parseWhole(protocol: WholeProtocol, json: Json, path: string, problems: Problems): readonly PortRange[] {
+  for (const [field, nothing] of [
+    ['port', ['', '0']],
+    ['endPort', [0]],
+  ] as const) {
+    const value = member(json, field) ?? undefined;
+    if (value === undefined || nothing.some((each) => each === value)) continue;
+    problems.invalid(`${path}.${field}`, `${show(value)} beside ${protocol}, which has no ports: remove ${field}`);
+  }
+  return [{ protocol, from: 0, to: LAST_PORT }];
 }
 
 /** A number, or a name in lower case. */
@@ -180,10 +178,10 @@ export function canonicalPorts(ports: readonly RulePort[]): RulePort[] {
   return [...mergeRanges(ranges), ...uniqueNames(named)];
 }
 
-/** Sorted by protocol and port; overlapping and adjacent ranges joined. */
+/** Sorted by protocol and port or type; overlapping and adjacent ranges joined. */
 export function mergeRanges(ranges: readonly PortRange[]): PortRange[] {
   const merged: PortRange[] = [];
-  for (const protocol of PROTOCOLS) {
+  for (const protocol of RULE_PROTOCOLS) {
     const own = ranges.filter((range) => range.protocol === protocol).sort((a, b) => a.from - b.from || a.to - b.to);
     let current: PortRange | undefined;
     for (const range of own) {

@@ -328,6 +328,42 @@ describe('ports', () => {
   });
 });
 
+describe('protocols without ports', () => {
+  const whole = (json: Json) => port(json).rules[0]?.elements[0]?.ports;
+
+  it.each(['VRRP', 'vrrp', 'IGMP', 'GRE', 'IPIP', 'IPv6', 'ESP', 'AH'])(
+    '%s is read with no port, an empty one and "0"',
+    (protocol) => {
+      const expected = [{ protocol: protocol.toUpperCase(), from: 0, to: 65_535 }];
+      for (const ports of [{}, { port: '' }, { port: '0' }, { port: '0', endPort: 0 }])
+        expect(whole({ protocol, ...ports })).toEqual(expected);
+    },
+  );
+
+  it.each([
+    [{ protocol: 'vrrp', port: '80' }, 'port'],
+    [{ protocol: 'IGMP', port: '00' }, 'port'],
+    [{ protocol: 'GRE', port: 'http' }, 'port'],
+    [{ protocol: 'GRE', port: 0 }, 'port'],
+    [{ protocol: 'ESP', port: '0', endPort: 9 }, 'endPort'],
+    [{ protocol: '112' }, 'protocol'],
+  ])('%j is invalid at %s', (fields, member) => {
+    expect(found(port(fields))).toContain(`InvalidSpec ${P0}.${member}`);
+    expect(port(fields).rules).toEqual([]);
+  });
+
+  it('stand beside others, each once, and are not in ANY', () => {
+    const both = ingress({
+      toPorts: [{ ports: [{ protocol: 'VRRP' }, { port: '80', protocol: 'TCP' }] }, { ports: [{ protocol: 'vrrp' }] }],
+    });
+    expect(both.rules[0]?.elements[0]?.ports).toEqual([
+      { protocol: 'TCP', from: 80, to: 80 },
+      { protocol: 'VRRP', from: 0, to: 65_535 },
+    ]);
+    expect(port({ port: '0' }).rules[0]?.elements[0]?.ports).toHaveLength(3);
+  });
+});
+
 describe('what is not supported', () => {
   const api = [{ matchLabels: { app: 'api' } }];
   const ports = { toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }] }] };
@@ -339,7 +375,6 @@ describe('what is not supported', () => {
     ['ingress', { fromNodes: [{}], ...ports }, 'fromNodes'],
     ['ingress', { fromGroups: [{}] }, 'fromGroups'],
     ['ingress', { fromRequires: [{}], fromEndpoints: api }, 'fromRequires'],
-    ['ingress', { icmps: [{ fields: [{ type: 8 }] }] }, 'icmps'],
     ['ingress', { fromEndpoints: api, authentication: { mode: 'required' } }, 'authentication.mode'],
     ['ingress', { fromCIDRSet: [{ cidr: '10.0.0.0/8' }, { cidrGroupRef: 'g' }] }, 'fromCIDRSet[1].cidrGroupRef'],
     ['ingress', { fromCIDRSet: [{ cidrGroupSelector: {} }] }, 'fromCIDRSet[0].cidrGroupSelector'],
@@ -349,7 +384,6 @@ describe('what is not supported', () => {
     ['egress', l7({ listener: { name: 'x' } }), 'toPorts[0].listener'],
     ['egress', l7({ terminatingTLS: {} }), 'toPorts[0].terminatingTLS'],
     ['egress', l7({ originatingTLS: {} }), 'toPorts[0].originatingTLS'],
-    ['ingress', { toPorts: [{ ports: [{ protocol: 'vrrp' }] }] }, 'toPorts[0].ports[0].protocol'],
     ['ingress', { fromEndpoints: [{ matchLabels: { 'reserved:host': '', app: 'x' } }] }, 'fromEndpoints[0]'],
     ['ingress', { fromEndpoints: [{ matchLabels: { 'cidr:10.0.0.0/8': '' } }] }, 'fromEndpoints[0]'],
   ];
@@ -374,22 +408,18 @@ describe('what is not supported', () => {
       peers: 'any',
       ports: 'any',
     });
-    expect(element({ icmps: [{ fields: [{ type: 8 }] }] })).toEqual({ peers: 'any', ports: 'any' });
-    expect(
-      element({ fromEntities: ['world'], toPorts: [{ ports: [{ port: 'http' }, { protocol: 'IGMP' }] }] }),
-    ).toEqual({ peers: [{ kind: 'entity', entity: 'world' }], ports: 'any' });
     expect(element({ fromRequires: [{}], fromEndpoints: api, ...ports })).toEqual({ peers: 'any', ports: tcp80 });
   });
 
   it('leaves the other elements and rules as they are', () => {
-    const result = ingress({ icmps: [{ fields: [{ type: 8 }] }] }, { fromEntities: ['world'] });
+    const result = ingress({ fromNodes: [{}] }, { fromEntities: ['world'] });
     expect(result.rules[0]?.elements.map(({ peers }) => peers)).toEqual([[], [{ kind: 'entity', entity: 'world' }]]);
   });
 
   it('does not hide what is invalid', () => {
-    const result = ingress({ icmps: [{ fields: [{ type: 8 }] }] }, { fromEntities: ['x'] });
+    const result = ingress({ fromNodes: [{}] }, { fromEntities: ['x'] });
     expect(result.rules).toEqual([]);
-    expect(found(result)).toEqual([`UnsupportedField ${E0}.icmps`, 'InvalidSpec spec.ingress[1].fromEntities[0]']);
+    expect(found(result)).toEqual([`UnsupportedField ${E0}.fromNodes`, 'InvalidSpec spec.ingress[1].fromEntities[0]']);
   });
 
   it('yields no rule for nodes, but says so', () => {

@@ -1,6 +1,7 @@
 /** Port names -> numbers (spec section 4). What a name stands for depends on the pod, so it is known only when compiling. */
 import { RESERVED_ID } from '@weir/identity';
 import { compareNumber } from './order.ts';
+import { PORT_PROTOCOLS } from './protocols.ts';
 import type {
   Direction,
   NamedPort,
@@ -11,8 +12,6 @@ import type {
   RulePort,
   Verdict,
 } from './types.ts';
-
-export const PROTOCOLS: readonly PortProtocol[] = ['TCP', 'UDP', 'SCTP'];
 
 /** For a cluster without named ports. */
 export const NO_PORT_NAMES: PortNames = { own: () => undefined, peers: () => new Map() };
@@ -36,7 +35,7 @@ export function uniqueNames(ports: Iterable<NamedPort>): NamedPort[] {
   const byKey = new Map<string, NamedPort>();
   for (const { protocol, name } of ports) byKey.set(namedPortKey({ protocol, name }), { protocol, name });
   return [...byKey.values()].sort(
-    (a, b) => PROTOCOLS.indexOf(a.protocol) - PROTOCOLS.indexOf(b.protocol) || (a.name < b.name ? -1 : 1),
+    (a, b) => PORT_PROTOCOLS.indexOf(a.protocol) - PORT_PROTOCOLS.indexOf(b.protocol) || (a.name < b.name ? -1 : 1),
   );
 }
 

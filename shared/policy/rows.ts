@@ -4,6 +4,7 @@
  */
 import { ALLOW, compareRank, decisionKey, sameDecision } from './decision.ts';
 import { compareNumber } from './order.ts';
+import { isIcmp, isPortProtocol, LAST_PORT, LAST_TYPE, PROTOCOL_NUMBERS } from './protocols.ts';
 import type { ClassRows, CompiledRow, Decision, PortRange } from './types.ts';
 
 /** A rule whose port names are numbers by now. */
@@ -13,24 +14,23 @@ export type NumberedRule = Decision & {
   readonly ports?: readonly PortRange[];
 };
 
-const PORT_PROTOCOL = { TCP: 6, UDP: 17, SCTP: 132 } as const;
-/** Highest "port" of each protocol: for ICMP it is the type, for 0 (any other protocol) there is none. */
-const LAST_PORT = [
-  [0, 0],
-  [1, 255],
-  [6, 65535],
-  [17, 65535],
-  [58, 255],
-  [132, 65535],
+/** Highest "port" of each protocol: for ICMP it is the type, for 0 (any other protocol) the protocol's number. */
+const LAST_PORTS = [
+  [0, 255],
+  [1, LAST_TYPE],
+  [6, LAST_PORT],
+  [17, LAST_PORT],
+  [58, LAST_TYPE],
+  [132, LAST_PORT],
 ] as const;
 
-/** Disjoint rows of each protocol, ascending, in the order of LAST_PORT. */
+/** Disjoint rows of each protocol, ascending, in the order of LAST_PORTS. */
 export type Painting = readonly ClassRows[];
 
 /** No row: everything drops. */
-export const BLANK: Painting = LAST_PORT.map(() => []);
+export const BLANK: Painting = LAST_PORTS.map(() => []);
 /** Everything is allowed, by no rule: where there is no default deny, and for the localhost rule. Every rule beats it. */
-export const OPEN: Painting = LAST_PORT.map(([protocol, to]) => [{ protocol, from: 0, to, ...ALLOW, cookie: 0 }]);
+export const OPEN: Painting = LAST_PORTS.map(([protocol, to]) => [{ protocol, from: 0, to, ...ALLOW, cookie: 0 }]);
 
 /** Equal texts = equal decisions, and the same rules that make them. */
 export function textOf(rows: ClassRows): string {
@@ -53,8 +53,13 @@ export function sameRows(a: ClassRows, b: ClassRows): boolean {
 
 /** What the rule decides where no other does. */
 export function rowsOfRule({ ports, ...decided }: NumberedRule): CompiledRow[] {
-  if (ports === undefined) return LAST_PORT.map(([protocol, to]) => ({ protocol, from: 0, to, ...decided }));
-  return ports.map(({ protocol, from, to }) => ({ protocol: PORT_PROTOCOL[protocol], from, to, ...decided }));
+  if (ports === undefined) return LAST_PORTS.map(([protocol, to]) => ({ protocol, from: 0, to, ...decided }));
+  return ports.map((range) => ({ ...placeOf(range), ...decided }));
+}
+
+function placeOf({ protocol, from, to }: PortRange): Pick<CompiledRow, 'protocol' | 'from' | 'to'> {
+  if (isPortProtocol(protocol) || isIcmp(protocol)) return { protocol: PROTOCOL_NUMBERS[protocol], from, to };
+  return { protocol: 0, from: PROTOCOL_NUMBERS[protocol], to: PROTOCOL_NUMBERS[protocol] };
 }
 
 /**
@@ -68,7 +73,7 @@ export function paintOver(
 ): Painting {
   if (added.length === 0) return under;
   const byProtocol = Map.groupBy(added, ({ protocol }) => protocol);
-  return LAST_PORT.map(([protocol, last], index) => {
+  return LAST_PORTS.map(([protocol, last], index) => {
     const below = under[index] ?? [];
     const rows = byProtocol.get(protocol);
     if (rows === undefined) return below;

@@ -29,6 +29,11 @@ export type Decision =
   | { readonly verdict: 'allow' | 'deny' | 'authenticate' }
   | { readonly verdict: 'redirect'; readonly listener: Listener };
 export type PortProtocol = 'TCP' | 'UDP' | 'SCTP';
+/** Of IPv4 and of IPv6. */
+export type IcmpProtocol = 'ICMP' | 'ICMPv6';
+/** Protocols of which rules tell nothing apart. */
+export type WholeProtocol = 'IGMP' | 'IPIP' | 'IPV6' | 'GRE' | 'ESP' | 'AH' | 'VRRP';
+export type RuleProtocol = PortProtocol | IcmpProtocol | WholeProtocol;
 
 /** Entities of spec 3.2. */
 export type Entity =
@@ -61,9 +66,9 @@ export interface PolicyProblem {
   readonly count?: number;
 }
 
-/** All ports of a protocol are 0..65535. For a single port, from = to. */
+/** All ports of a protocol are 0..65535, also where it has none. For a single port, from = to. For ICMP the port is the type, 0..255. */
 export interface PortRange {
-  readonly protocol: PortProtocol;
+  readonly protocol: RuleProtocol;
   readonly from: number;
   readonly to: number;
 }
@@ -217,7 +222,7 @@ export interface PeerSetView {
   identities(hash: SelectorHash): Iterable<number> | undefined;
 }
 
-/** One port interval's decision. Protocol 0 = any protocol not listed (port 0..0). For 1 and 58 the port is the ICMP type. */
+/** One port interval's decision. For 1 and 58 the port is the ICMP type. Protocol 0 = any protocol not listed: the port is its number. */
 export type CompiledRow = Decision & {
   readonly protocol: 0 | 1 | 6 | 17 | 58 | 132;
   readonly from: number;

@@ -38,9 +38,11 @@ const tls = (description: string): Schema =>
   );
 
 const portProtocol = open({
-  port: text('A decimal number 0..65535 (0: every port), or the name of a port.'),
+  port: text('A decimal number 0..65535 (0: every port), or the name of a port. None for a protocol without ports.'),
   endPort: whole('Last port of a range that begins at port.'),
-  protocol: text('TCP, UDP, SCTP or ANY. Default ANY.'),
+  protocol: text(
+    'TCP, UDP, SCTP or ANY; without ports: VRRP, IGMP, GRE, IPIP, IPv6, ESP, AH. Default ANY: TCP, UDP and SCTP.',
+  ),
 });
 
 const httpRule = open({

@@ -5,9 +5,9 @@ import { crd, fields, flag, list, text, whole } from './schema.ts';
 
 const port = fields(
   {
-    protocol: text('TCP, UDP or SCTP.'),
-    from: whole('First port.'),
-    to: whole('Last port.'),
+    protocol: text('TCP, UDP, SCTP, ICMP, ICMPv6, or a protocol without ports such as VRRP.'),
+    from: whole('First port, or type of ICMP.'),
+    to: whole('Last port, or type of ICMP.'),
     name: text("Name of a container port, in place of from and to: its number is each pod's own."),
   },
   undefined,

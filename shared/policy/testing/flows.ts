@@ -6,7 +6,7 @@ import type { ParseResult, Rule } from '../types.ts';
 import { WORKED_ADDRESSES, WORKED_SERVICES, WORKED_WORLD } from '../worked-verdicts.ts';
 import { Judge, type JudgeOptions } from './judge.ts';
 
-const PROTOCOLS: Record<string, number> = { tcp: 6, udp: 17, sctp: 132, icmp: 1, gre: 47 };
+const PROTOCOLS: Record<string, number> = { tcp: 6, udp: 17, sctp: 132, icmp: 1, icmpv6: 58, gre: 47, vrrp: 112 };
 
 const KINDS = ['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy', 'NetworkPolicy'] as const;
 
@@ -43,7 +43,7 @@ export interface JudgedFlow {
 
 /** Judges `api -> web tcp/80: allow` in the worked world. */
 export function judgeFlow(rules: readonly Rule[], flow: string, options: JudgeOptions): JudgedFlow {
-  const parts = /^(.+) -> (\S+) ([a-z]+)(?:\/(\d+))?: (allow|deny|deny ingress|deny egress|outside)$/.exec(flow);
+  const parts = /^(.+) -> (\S+) ([a-z0-9]+)(?:\/(\d+))?: (allow|deny|deny ingress|deny egress|outside)$/.exec(flow);
   if (parts === null) throw new Error(`cannot read the flow ${flow}`);
   const [, from = '', to = '', protocolName = '', portText = '0', expected = ''] = parts;
   const protocol = PROTOCOLS[protocolName] ?? -1;

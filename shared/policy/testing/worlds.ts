@@ -136,22 +136,40 @@ const portArbitrary = fc
     ...(protocol === undefined ? {} : { protocol }),
   }));
 
+const wholeArbitrary = fc.record({ protocol: fc.constantFrom('GRE', 'gre', 'VRRP', 'IGMP') });
+
+const icmpsArbitrary = fc.array(
+  fc.record({
+    fields: fc.array(
+      fc.oneof(
+        fc.record({ type: fc.constantFrom<unknown[]>(0, 8, '13', 'Echo', 'EchoReply', 'Timestamp', 128) }),
+        fc.record({
+          family: fc.constant('IPv6'),
+          type: fc.constantFrom<unknown[]>(0, 1, 8, '128', 'EchoRequest', 'EchoReply', 'DestinationUnreachable'),
+        }),
+      ),
+      { maxLength: 3 },
+    ),
+  }),
+  { minLength: 1, maxLength: 2 },
+);
+
 /** `HTTP` means `http` in a CNP; no pod has `gone`. */
 const namedPortArbitrary = fc.record({
   port: fc.constantFrom('http', 'http', 'HTTP', 'dns', 'gone'),
   protocol: fc.constantFrom('TCP', 'UDP', 'ANY'),
 });
 
-const toPortsArbitrary = (port: fc.Arbitrary<object>) =>
+const l4Arbitrary = (port: fc.Arbitrary<object>) =>
   fc.oneof(
-    { weight: 3, arbitrary: fc.constant(undefined) },
+    { weight: 3, arbitrary: fc.constant({}) },
     {
       weight: 3,
-      arbitrary: fc.array(fc.record({ ports: fc.array(port, { maxLength: 3 }) }), {
-        minLength: 0,
-        maxLength: 2,
-      }),
+      arbitrary: fc
+        .array(fc.record({ ports: fc.array(port, { maxLength: 3 }) }), { minLength: 0, maxLength: 2 })
+        .map((toPorts) => ({ toPorts })),
     },
+    { weight: 2, arbitrary: icmpsArbitrary.map((icmps) => ({ icmps })) },
   );
 
 function elementArbitrary(side: 'from' | 'to', port: fc.Arbitrary<object>): fc.Arbitrary<Record<string, unknown>> {
@@ -171,9 +189,8 @@ function elementArbitrary(side: 'from' | 'to', port: fc.Arbitrary<object>): fc.A
       arbitrary: fc.array(entityArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}Entities`]: items })),
     },
   );
-  return fc
-    .tuple(peers, toPortsArbitrary(port))
-    .map(([peer, toPorts]) => ({ ...peer, ...(toPorts === undefined ? {} : { toPorts }) }));
+  const ports = fc.oneof({ weight: 5, arbitrary: port }, { weight: 1, arbitrary: wholeArbitrary });
+  return fc.tuple(peers, l4Arbitrary(ports)).map(([peer, l4]) => ({ ...peer, ...l4 }));
 }
 
 /** One rule with at least one element, its ports of the given kind. */
@@ -232,6 +249,6 @@ export const trafficArbitrary: fc.Arbitrary<{ protocol: number; port: number }> 
     protocol: fc.constantFrom(6, 17, 132),
     port: fc.constantFrom(0, 1, 15, 16, 53, 60, 80, 81, 82, 87, 88, 95, 8080, 8087, 8088, 8095, 8096, 65535, 443),
   }),
-  fc.record({ protocol: fc.constantFrom(1, 58), port: fc.constantFrom(0, 8, 128) }),
-  fc.constant({ protocol: 47, port: 0 }),
+  fc.record({ protocol: fc.constantFrom(1, 58), port: fc.constantFrom(0, 1, 8, 13, 128, 129) }),
+  fc.record({ protocol: fc.constantFrom(2, 47, 112, 255), port: fc.constant(0) }),
 );
