@@ -134,7 +134,7 @@ export interface Tables {
   readonly apiserverAddresses: Table<ApiserverAddressRow, never>;
   /** For people, as `policyStatuses`. */
   readonly services: Table<ServiceRow, 'address'>;
-  readonly endpoints: Table<EndpointRow, 'ifindex' | 'ipv4' | 'pod' | 'found' | 'stray'>;
+  readonly endpoints: Table<EndpointRow, 'ifindex' | 'address' | 'pod' | 'found' | 'stray'>;
   readonly ipcache: Table<IpcacheRow, never>;
   readonly slots: Table<SlotRow, never>;
   readonly endpointStates: Table<EndpointStateRow, never>;

@@ -82,7 +82,7 @@ export function createTables(db: StateDB): Tables {
           unique: true,
           keys: ({ gone, ifindex }) => (gone === undefined ? [keys.uint(ifindex)] : []),
         },
-        { name: 'ipv4', unique: true, keys: ({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]) },
+        { name: 'address', unique: true, keys: ({ addresses }) => addresses },
         { name: 'pod', keys: (row) => (row.pod ? [tableKey.pod(row.pod.namespace, row.pod.name)] : []) },
         { name: 'found', keys: ({ found }) => (found === undefined ? [] : ['']) },
         { name: 'stray', keys: strayness },

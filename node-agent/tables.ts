@@ -132,14 +132,14 @@ export interface ServiceRow {
   readonly addresses: readonly string[];
 }
 
-/** A local endpoint: one pod interface. Key: `id` (1..65535). Indexes: `ifindex`, `ipv4`, `pod`, `container`, `found`, `stray`. Persisted in the state folder. */
+/** A local endpoint: one pod interface. Key: `id` (1..65535). Indexes: `ifindex`, `address`, `pod`, `container`, `found`, `stray`. Persisted in the state folder. */
 export interface EndpointRow {
   readonly id: number;
   /** Host-side interface in the node's network namespace. */
   readonly ifindex: number;
   readonly interfaceName: string;
-  /** Empty when nobody knows it: then no packet of the pod has a source that is its own. */
-  readonly ipv4: string;
+  /** Canonical, at most one of each family, IPv4 first. Of a family without one no packet of the pod has a source that is its own. */
+  readonly addresses: readonly string[];
   readonly mac?: string;
   readonly hostMac?: string;
   readonly containerId?: string;
@@ -197,7 +197,7 @@ export interface SlotRow {
 export interface EndpointStateRow {
   readonly id: number;
   readonly ifindex: number;
-  readonly ipv4: string;
+  readonly addresses: readonly string[];
   readonly identity: number;
   readonly labels: LabelMap;
   readonly slot: number;
@@ -216,7 +216,7 @@ export interface EndpointStateRow {
 export interface KernelEndpoint {
   readonly id: number;
   readonly ifindex: number;
-  readonly ipv4: string;
+  readonly addresses: readonly string[];
   /** As events name it. */
   readonly identity: number;
   readonly slot: number;

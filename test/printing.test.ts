@@ -217,7 +217,14 @@ describe('the agent', () => {
       podCidrs: () => ['10.1.0.0/24'],
     });
     await server.start();
-    const row: EndpointRow = { id: 7, ifindex: 3, interfaceName: EVIL, ipv4: '10.1.0.7', labels, createdAt: EVIL };
+    const row: EndpointRow = {
+      id: 7,
+      ifindex: 3,
+      interfaceName: EVIL,
+      addresses: ['10.1.0.7'],
+      labels,
+      createdAt: EVIL,
+    };
     await core.upsertEndpoint(row);
     const { tables, db } = core;
     const policy: PolicyRow = {

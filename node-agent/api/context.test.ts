@@ -23,7 +23,7 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
   };
   db.write([tables.endpoints, tables.kernelEndpoints], (txn) => {
     for (const id of [1, 2, 3]) {
-      const common = { id, ifindex: id, ipv4: `10.0.0.${id}` };
+      const common = { id, ifindex: id, addresses: [`10.0.0.${id}`] };
       const enforced = { ingress: true, egress: false };
       const more = {
         identity: 256,

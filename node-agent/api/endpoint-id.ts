@@ -1,3 +1,4 @@
+import { formatAddress, isAddressOf, parseAddress } from '@weir/net';
 import type { EndpointRow } from '../tables.ts';
 import { BadRequestError } from './errors.ts';
 
@@ -10,6 +11,7 @@ const PREFIXES = [
   'pod-name',
   'cep-name',
   'ipv4',
+  'ipv6',
 ] as const;
 type IdPrefix = (typeof PREFIXES)[number];
 
@@ -35,7 +37,14 @@ export function parseEndpointRef(text: string): EndpointRef {
   if ((known === 'pod-name' || known === 'cep-name') && !/^[^/]+\/[^/]+$/.test(value)) {
     throw new BadRequestError(`endpoint id "${text}": "${value}" is not NAMESPACE/NAME`);
   }
+  if (known === 'ipv4' || known === 'ipv6') return { prefix: known, value: addressOf(text, known, value) };
   return { prefix: known, value };
+}
+
+/** Canonical. */
+function addressOf(text: string, prefix: 'ipv4' | 'ipv6', value: string): string {
+  if (isAddressOf(prefix === 'ipv4' ? 4 : 6, value)) return formatAddress(parseAddress(value).bytes);
+  throw new BadRequestError(`endpoint id "${text}": "${value}" is no ${prefix === 'ipv4' ? 'IPv4' : 'IPv6'} address`);
 }
 
 export function matchesRef(endpoint: EndpointRow, ref: EndpointRef): boolean {
@@ -53,6 +62,7 @@ export function matchesRef(endpoint: EndpointRow, ref: EndpointRef): boolean {
     case 'cep-name':
       return endpoint.pod !== undefined && `${endpoint.pod.namespace}/${endpoint.pod.name}` === ref.value;
     case 'ipv4':
-      return endpoint.ipv4 === ref.value;
+    case 'ipv6':
+      return endpoint.addresses.includes(ref.value);
   }
 }

@@ -1,4 +1,5 @@
 import { formatLabels } from '@weir/labels';
+import { addressPair } from '@weir/net';
 import type { Direction, Verdict } from '@weir/policy';
 import type { EndpointStatus, EndpointWord } from '../core/endpoint-status.ts';
 import { rangesOf } from '../derive/contract.ts';
@@ -73,7 +74,7 @@ export function endpointModel(
       labels: labels.status,
       realized: { options: {}, 'label-configuration': configuration },
       networking: {
-        addressing: [{ ipv4: row.ipv4 }],
+        addressing: [addressPair(row.addresses)],
         ...(row.hostMac === undefined ? {} : { 'host-mac': row.hostMac }),
         ...(row.mac === undefined ? {} : { mac: row.mac }),
         'interface-name': row.interfaceName,

@@ -1,4 +1,4 @@
-import { parseAddress } from '@weir/net';
+import { type Family, formatAddress, isAddressOf, parseAddress } from '@weir/net';
 import type { EndpointRef } from './endpoint-id.ts';
 import { BadRequestError } from './errors.ts';
 import { describe, object, optionalInteger, optionalString, stringList } from './input.ts';
@@ -20,6 +20,7 @@ const STATES = [
 const MAC = /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i;
 const INTERFACE = /^[A-Za-z0-9_.@-]{1,15}$/;
 const MAX_IFINDEX = 0x7fffffff;
+const EXAMPLES = { 4: '10.1.0.5', 6: 'fd00:1::5' } as const;
 
 /** Validates an EndpointChangeRequest. What Weir cannot honour is refused by name. Throws `BadRequestError`. */
 export function parseEndpointRequest(body: unknown, ref: EndpointRef): EndpointChangeRequest {
@@ -29,13 +30,9 @@ export function parseEndpointRequest(body: unknown, ref: EndpointRef): EndpointC
     throw new BadRequestError(`"state" is ${describe(request.state)}; it is required, one of ${STATES.join(', ')}`);
   }
   const addressing = request.addressing === undefined ? {} : object(request.addressing, '"addressing"');
-  const ipv4 = optionalString(addressing, 'ipv4');
-  if (ipv4 === undefined) throw new BadRequestError('"addressing.ipv4" is required: the endpoint\'s own address');
-  if (!isIpv4(ipv4))
-    throw new BadRequestError(`"addressing.ipv4" is ${describe(ipv4)}, not an IPv4 address such as 10.1.0.5`);
-  if (optionalString(addressing, 'ipv6') !== undefined) {
-    throw new BadRequestError('"addressing.ipv6" is not supported: Weir endpoints are IPv4; leave it out');
-  }
+  const addresses = [...addressIn(addressing, 4), ...addressIn(addressing, 6)];
+  if (addresses.length === 0)
+    throw new BadRequestError('"addressing" needs "ipv4", "ipv6" or both: the endpoint\'s own addresses');
   const interfaceName = optionalString(request, 'interface-name');
   if (interfaceName === undefined || !INTERFACE.test(interfaceName)) {
     throw new BadRequestError(
@@ -54,7 +51,7 @@ export function parseEndpointRequest(body: unknown, ref: EndpointRef): EndpointC
     id: bodyId || pathId,
     ifindex: optionalInteger(request, 'interface-index', 1, MAX_IFINDEX),
     interfaceName,
-    ipv4,
+    addresses,
     labels: labels.length === 0 ? undefined : parseLabels(labels),
     mac: macOf(optionalString(request, 'mac'), 'mac'),
     hostMac: macOf(optionalString(request, 'host-mac'), 'host-mac'),
@@ -64,12 +61,16 @@ export function parseEndpointRequest(body: unknown, ref: EndpointRef): EndpointC
   };
 }
 
-function isIpv4(text: string): boolean {
-  try {
-    return parseAddress(text).family === 4;
-  } catch {
-    return false; // the caller says what an address looks like
-  }
+/** The address of the family, if one is given: canonical. */
+function addressIn(addressing: Readonly<Record<string, unknown>>, family: Family): readonly string[] {
+  const key = `ipv${family}`;
+  const text = optionalString(addressing, key);
+  if (text === undefined) return [];
+  if (!isAddressOf(family, text))
+    throw new BadRequestError(
+      `"addressing.${key}" is ${describe(text)}, not an IPv${family} address such as ${EXAMPLES[family]}`,
+    );
+  return [formatAddress(parseAddress(text).bytes)];
 }
 
 function containerOf(ref: EndpointRef): string | undefined {

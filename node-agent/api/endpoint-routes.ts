@@ -20,6 +20,7 @@ const added: Audit = ({ params, body }) => ({
   ...some('endpoint', member(params, 'id')),
   ...some('interface', member(body, 'interface-name')),
   ...some('ipv4', member(member(body, 'addressing'), 'ipv4')),
+  ...some('ipv6', member(member(body, 'addressing'), 'ipv6')),
   ...some('container', member(body, 'container-id')),
   ...podOf(body),
 });
@@ -94,14 +95,14 @@ async function add(
     options,
     (row) =>
       (wanted.id !== 0 && row.id === wanted.id) ||
-      row.ipv4 === wanted.ipv4 ||
+      row.addresses.some((address) => wanted.addresses.includes(address)) ||
       row.interfaceName === wanted.interfaceName ||
       ((ref.prefix !== 'cilium-local' || ref.value !== '0') && matchesRef(row, ref)),
   );
   if (existing !== undefined) {
-    const { id, ipv4, interfaceName } = existing.row;
+    const { id, addresses, interfaceName } = existing.row;
     throw new ConflictError(
-      `endpoint ${id} (${ipv4}, ${interfaceName}) exists already; DELETE /v1/endpoint/${id} first`,
+      `endpoint ${id} (${[...addresses, interfaceName].join(', ')}) exists already; DELETE /v1/endpoint/${id} first`,
     );
   }
   const ifindex = wanted.ifindex ?? (await interfaceIndex(options, wanted.interfaceName));
@@ -112,7 +113,7 @@ async function add(
         id,
         ifindex,
         interfaceName: wanted.interfaceName,
-        ipv4: wanted.ipv4,
+        addresses: wanted.addresses,
         createdAt: new Date().toISOString(),
         ...(wanted.mac === undefined ? {} : { mac: wanted.mac }),
         ...(wanted.hostMac === undefined ? {} : { hostMac: wanted.hostMac }),

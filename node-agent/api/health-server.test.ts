@@ -144,7 +144,7 @@ describe('createMetrics', () => {
     const cniCall = callMetrics(registry);
     const failing = [{ node: 'n2', prefix: '10.1.0.0/24', message: '' }];
     routeMetrics({ status: () => ({ ok: false, message: '', wanted: 3, failing }) }, registry);
-    await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' });
+    await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', addresses: ['10.1.0.7'], createdAt: '' });
     core.importRules([{ endpointSelector: {} }]);
     core.importRules([{ endpointSelector: {} }]);
     core.setRealised({

@@ -2,6 +2,7 @@
  * JSON models of the agent API: Cilium's v1beta1 names (spec section 9), as far as Weir fills them, and Weir's own additions, marked so.
  */
 import type { PolicyStatus } from '@weir/kube';
+import type { AddressPair } from '@weir/net';
 import type { PartRow } from '@weir/process/parts';
 import type { StreamInfo, TableInfo } from '@weir/statedb';
 import type { HealthCheck, Verification } from '../core.ts';
@@ -13,7 +14,7 @@ export interface EndpointChangeRequest {
   readonly id: number;
   readonly ifindex: number | undefined;
   readonly interfaceName: string;
-  readonly ipv4: string;
+  readonly addresses: readonly string[];
   readonly labels: Readonly<Record<string, string>> | undefined;
   readonly mac: string | undefined;
   readonly hostMac: string | undefined;
@@ -57,7 +58,7 @@ export interface EndpointModel {
     };
     readonly realized: object;
     readonly networking: {
-      readonly addressing: readonly { readonly ipv4: string }[];
+      readonly addressing: readonly AddressPair[];
       readonly 'host-mac'?: string;
       readonly mac?: string;
       readonly 'interface-name': string;
@@ -134,6 +135,7 @@ export interface StatusResponse {
   readonly ipam: {
     readonly status: string;
     readonly ipv4: readonly string[];
+    readonly ipv6: readonly string[];
     readonly allocations: Readonly<Record<string, string>>;
   };
   readonly cluster: { readonly self: string; readonly nodes: readonly { readonly name: string }[] };

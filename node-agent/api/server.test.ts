@@ -60,7 +60,7 @@ afterEach(async () => {
 describe('endpoints', () => {
   it('show the names of their ports', async () => {
     const pod = { namespace: 'default', name: 'web' };
-    await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', pod, createdAt: '' });
+    await core.upsertEndpoint({ id: 7, ifindex: 3, interfaceName: 'x', addresses: ['10.1.0.7'], pod, createdAt: '' });
     core.db.write([core.tables.localPods], (txn) =>
       txn.upsert(core.tables.localPods, {
         ...pod,
@@ -79,10 +79,10 @@ describe('endpoints', () => {
 
 describe('an endpoint of which nothing has been computed since the start', () => {
   it('is shown as the kernel has it', async () => {
-    const row = { id: 7, ifindex: 3, interfaceName: 'x', ipv4: '10.1.0.7', createdAt: '' };
+    const row = { id: 7, ifindex: 3, interfaceName: 'x', addresses: ['10.1.0.7'], createdAt: '' };
     core.db.write([core.tables.endpoints], (txn) => txn.insert(core.tables.endpoints, row));
     const enforced = { ingress: true, egress: false };
-    core.adopt({ id: 7, ifindex: 3, ipv4: '10.1.0.7', identity: 256, slot: 1, revision: 4, enforced });
+    core.adopt({ id: 7, ifindex: 3, addresses: ['10.1.0.7'], identity: 256, slot: 1, revision: 4, enforced });
     expect((await call(socket, 'GET', '/endpoint/7')).body).toMatchObject({
       status: {
         identity: { id: 256 },
@@ -134,7 +134,14 @@ describe('endpoints', () => {
     expect((await call(socket, 'GET', '/endpoint')).body).toEqual([]);
   });
   it('is found by each kind of id', async () => {
-    await call(socket, 'PUT', '/endpoint/0', { ...CHANGE, id: 9, 'k8s-namespace': 'default', 'k8s-pod-name': 'app1' });
+    const addressing = { ipv4: '10.1.0.5', ipv6: 'fd00:1::0:5' };
+    await call(socket, 'PUT', '/endpoint/0', {
+      ...CHANGE,
+      id: 9,
+      addressing,
+      'k8s-namespace': 'default',
+      'k8s-pod-name': 'app1',
+    });
     for (const id of [
       '9',
       'cilium-local:9',
@@ -143,6 +150,7 @@ describe('endpoints', () => {
       'pod-name:default%2Fapp1',
       'cep-name:default%2Fapp1',
       'ipv4:10.1.0.5',
+      'ipv6:fd00:1:0::5',
     ]) {
       expect(await call(socket, 'GET', `/endpoint/${id}`)).toMatchObject({ status: 200, body: { id: 9 } });
     }
@@ -160,7 +168,9 @@ describe('endpoints', () => {
       ['/endpoint/nope:1', CHANGE, 'unknown prefix "nope"'],
       ['/endpoint/0', { ...CHANGE, state: undefined }, '"state"'],
       ['/endpoint/0', { ...CHANGE, addressing: { ipv4: '10.1.0.05' } }, '"addressing.ipv4"'],
-      ['/endpoint/0', { ...CHANGE, addressing: { ipv4: '10.1.0.5', ipv6: 'fd00::1' } }, '"addressing.ipv6"'],
+      ['/endpoint/0', { ...CHANGE, addressing: { ipv4: '10.1.0.5', ipv6: '10.1.0.6' } }, '"addressing.ipv6"'],
+      ['/endpoint/0', { ...CHANGE, addressing: {} }, '"addressing" needs "ipv4", "ipv6" or both'],
+      ['/endpoint/ipv6:10.1.0.5', CHANGE, '"10.1.0.5" is no IPv6 address'],
       ['/endpoint/0', { ...CHANGE, labels: ['any:x=1'] }, 'any'],
       ['/endpoint/0', { ...CHANGE, 'interface-name': '../etc' }, '"interface-name"'],
       ['/endpoint/0', '{"state"', 'not JSON'],

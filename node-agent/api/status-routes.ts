@@ -1,12 +1,23 @@
 import { RESERVED } from '@weir/identity';
-import { formatPrefix, type Prefix, parsePrefix, prefixContains } from '@weir/net';
+import {
+  addressIn,
+  type Family,
+  familyOf,
+  formatPrefix,
+  ipv4Of,
+  ipv6Of,
+  type Prefix,
+  parseAddress,
+  parsePrefix,
+  prefixContains,
+} from '@weir/net';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { failureKey } from '@weir/reconciler';
 import type { AnyTable } from '@weir/statedb';
 import type { FastifyInstance } from 'fastify';
 import type { EndpointStatus } from '../core/endpoint-status.ts';
 import { tableKey } from '../create-tables.ts';
-import { hostPrefix, prefixOrNone } from '../derive/contract.ts';
+import { prefixOrNone } from '../derive/contract.ts';
 import type { Condition, PartCondition } from '../parts/contract.ts';
 import type { EndpointRow } from '../tables.ts';
 import { endpointStatuses } from './context.ts';
@@ -40,9 +51,12 @@ export function statusRoutes(app: FastifyInstance, options: ApiOptions): void {
     const nodes = [...snapshot.all(core.tables.nodes)].map((node) => ({
       name: node.name,
       'primary-address': {
-        ipv4: { enabled: true, ip: node.addresses[0] ?? '', 'alloc-range': node.podCidrs[0] ?? '' },
+        ipv4: addressingOf(4, node.addresses, node.podCidrs),
+        ipv6: addressingOf(6, node.addresses, node.podCidrs),
       },
-      'secondary-addresses': node.addresses.slice(1).map((ip) => ({ enabled: true, ip })),
+      'secondary-addresses': node.addresses
+        .filter((ip) => ip !== ipv4Of(node.addresses) && ip !== ipv6Of(node.addresses))
+        .map((ip) => ({ enabled: true, ip })),
       'kube-apiserver': node.kubeApiserver,
     }));
     return sendJson(reply, 200, { self: options.nodeName, 'nodes-added': nodes, 'nodes-removed': [] });
@@ -168,9 +182,20 @@ function configuration(options: ApiOptions): object {
       nodeMonitor: { cpus: 0, npages: 0 },
       'ipam-mode': options.kubernetes ? 'kubernetes' : 'static',
       datapathMode: 'veth',
-      addressing: { ipv4: { enabled: true, 'alloc-range': options.podCidrs()[0] ?? '' }, ipv6: { enabled: false } },
+      addressing: { ipv4: rangeOf(4, options.podCidrs()), ipv6: rangeOf(6, options.podCidrs()) },
     },
   };
+}
+
+/** A family is on where the node has a range of it for pods. */
+function rangeOf(family: Family, podCidrs: readonly string[]): object {
+  const range = podCidrs.find((cidr) => familyOf(cidr) === family);
+  return range === undefined ? { enabled: false } : { enabled: true, 'alloc-range': range };
+}
+
+function addressingOf(family: Family, addresses: readonly string[], podCidrs: readonly string[]): object {
+  const ip = addresses.find((address) => familyOf(address) === family);
+  return { ...rangeOf(family, podCidrs), enabled: ip !== undefined, ip: ip ?? '' };
 }
 
 /** All that `weir status` shows. */
@@ -191,12 +216,12 @@ function statusResponse(options: ApiOptions): StatusResponse {
     nodeMonitor: events === undefined ? { state: 'Disabled', msg: 'no events are read' } : statusOf(events),
     ipam: {
       status: `${allocatedText(endpoints, options.podCidrs())}${resting === undefined ? '' : `; ${resting}`}`,
-      ipv4: endpoints.map((endpoint) => endpoint.ipv4),
+      ipv4: endpoints.flatMap(({ addresses }) => ipv4Of(addresses) ?? []),
+      ipv6: endpoints.flatMap(({ addresses }) => ipv6Of(addresses) ?? []),
       allocations: Object.fromEntries(
-        endpoints.map((endpoint) => [
-          endpoint.ipv4,
-          endpoint.pod === undefined ? endpoint.interfaceName : `${endpoint.pod.namespace}/${endpoint.pod.name}`,
-        ]),
+        endpoints.flatMap(({ addresses, pod, interfaceName }) =>
+          addresses.map((address) => [address, pod === undefined ? interfaceName : `${pod.namespace}/${pod.name}`]),
+        ),
       ),
     },
     cluster: {
@@ -225,15 +250,19 @@ function statusResponse(options: ApiOptions): StatusResponse {
 
 /** An endpoint may have an address of no pod CIDR: somebody else gave it. */
 function allocatedText(endpoints: readonly EndpointRow[], cidrs: readonly string[]): string {
-  if (cidrs.length === 0) return `IPv4: ${endpoints.length} allocated`;
+  const addresses = endpoints.flatMap((endpoint) => endpoint.addresses.map((address) => parseAddress(address)));
   const prefixes = cidrs.flatMap((cidr) => prefixOrNone(cidr) ?? []).map((cidr) => parsePrefix(cidr));
-  const within = endpoints.filter(({ ipv4 }) => {
-    const address = hostPrefix(ipv4);
-    return address !== undefined && prefixes.some((prefix) => prefixContains(prefix, parsePrefix(address)));
+  const texts = ([4, 6] as const).flatMap((family) => {
+    const all = addresses.filter((address) => address.family === family);
+    const ranges = prefixes.filter((prefix) => prefix.family === family);
+    if (all.length + ranges.length === 0) return [];
+    const within =
+      ranges.length === 0 ? all : all.filter(({ bytes }) => ranges.some((range) => addressIn(range, bytes)));
+    const others = all.length - within.length;
+    const from = ranges.map((range) => ` from ${formatPrefix(range)}`).join('');
+    return [`IPv${family}: ${within.length} allocated${from}${others === 0 ? '' : `; ${others} from elsewhere`}`];
   });
-  const others = endpoints.length - within.length;
-  const from = cidrs.map((cidr) => ` from ${cidr}`).join('');
-  return `IPv4: ${within.length} allocated${from}${others === 0 ? '' : `; ${others} from elsewhere`}`;
+  return texts.join('; ') || 'no address is allocated';
 }
 
 function readiness(statuses: readonly EndpointStatus[]): { ready: number; unready?: readonly string[] } {

@@ -56,7 +56,7 @@ beforeAll(async () => {
     id: 7,
     ifindex: 3,
     interfaceName: 'lxc7',
-    ipv4: '10.1.0.7',
+    addresses: ['10.1.0.7'],
     pod: { namespace: 'default', name: 'app1' },
     labels: { 'k8s:id': 'app1' },
     createdAt: '2025-01-01T00:00:00Z',
@@ -147,7 +147,7 @@ describe('weir', () => {
     resting = 'all others rest';
     expect((await weir(['status'])).out).toMatch(/^IPAM: +IPv4: 1 allocated from 10\.1\.0\.0\/24; all others rest$/m);
     resting = undefined;
-    await core.upsertEndpoint({ id: 8, ifindex: 4, interfaceName: 'lxc8', ipv4: '192.0.2.8', createdAt: '' });
+    await core.upsertEndpoint({ id: 8, ifindex: 4, interfaceName: 'lxc8', addresses: ['192.0.2.8'], createdAt: '' });
     expect((await weir(['status'])).out).toMatch(/^IPAM: +IPv4: 1 allocated from 10\.1\.0\.0\/24; 1 from elsewhere$/m);
     await core.deleteEndpoint(8);
     // Another node's pods cannot be reached: said, but no reason to take this one out.
@@ -234,8 +234,8 @@ describe('weir', () => {
   it('prints aligned tables and JSON', async () => {
     const list = await weir(['endpoint', 'list']);
     expect(list.out).toBe(
-      'ENDPOINT  INGRESS   EGRESS  IDENTITY  IPV4      STATE  NAME          LABELS\n' +
-        '7         enforced  open    1007      10.1.0.7  ready  default/app1  k8s:id=app1\n',
+      'ENDPOINT  INGRESS   EGRESS  IDENTITY  IPV4      IPV6  STATE  NAME          LABELS\n' +
+        '7         enforced  open    1007      10.1.0.7  -     ready  default/app1  k8s:id=app1\n',
     );
     expect(JSON.parse((await weir(['endpoint', 'list', '-o', 'json'])).out)).toMatchObject([{ id: 7 }]);
     expect(JSON.parse((await weir(['endpoint', 'get', 'pod-name:default/app1'])).out)).toMatchObject({ id: 7 });
@@ -276,13 +276,13 @@ describe('weir', () => {
   it('shows the tables of the agent', async () => {
     const { out } = await weir(['table', 'list']);
     expect(out).toMatch(/^NAME +ROWS +REVISION +INDEXES +WAITS FOR +STREAMS \(LAG\)$/m);
-    expect(out).toMatch(/^endpoints +1 +\d+ +ifindex,ipv4,pod,found/m);
+    expect(out).toMatch(/^endpoints +1 +\d+ +ifindex,address,pod,found/m);
     expect(JSON.parse((await weir(['table', 'list', '-o', 'json'])).out)).toContainEqual(
       expect.objectContaining({ name: 'endpoints', rows: 1, pending: [], streams: [], deleteMarkers: 0, watches: 0 }),
     );
     const endpoints = await weir(['table', 'get', 'endpoints']);
     expect(endpoints).toMatchObject({ code: 0, err: '' });
-    expect(endpoints.out).toMatch(/^id +ifindex +interfaceName +ipv4 /);
+    expect(endpoints.out).toMatch(/^id +ifindex +interfaceName +addresses /);
     expect(endpoints.out).toMatch(/^7 +3 +lxc7 +10\.1\.0\.7 +namespace=default,name=app1 /m);
     expect((await weir(['table', 'get', 'endpoints', '--limit', '0'])).out).toMatch(/and 1 more\n$/);
     const dumped = await weir(['table', 'get', 'endpoints', '-o', 'json']);
@@ -292,7 +292,7 @@ describe('weir', () => {
       .split('\n')
       .map((line) => JSON.parse(line) as object);
     expect(head).toMatchObject({ statedb: 1, table: 'endpoints', rows: 1 });
-    expect(row).toMatchObject({ row: { id: 7, ipv4: '10.1.0.7' } });
+    expect(row).toMatchObject({ row: { id: 7, addresses: ['10.1.0.7'] } });
     const cut = await weir(['table', 'get', 'endpoints', '-o', 'json', '--limit', '0']);
     expect([cut.code, cut.out.trim().split('\n')]).toEqual([0, [expect.stringContaining('"table":"endpoints"')]]);
     expect(core.db.stats().snapshots).toBe(0);

@@ -104,7 +104,7 @@ export function addEndpointCommands(program: Command, context: CliContext): void
       if (context.json(command)) return printJson(context, list);
       context.out.write(
         formatTable(
-          ['ENDPOINT', 'INGRESS', 'EGRESS', 'IDENTITY', 'IPV4', 'STATE', 'NAME', 'LABELS'],
+          ['ENDPOINT', 'INGRESS', 'EGRESS', 'IDENTITY', 'IPV4', 'IPV6', 'STATE', 'NAME', 'LABELS'],
           list.map(({ id, status }) => {
             const { build, 'policy-enabled': enabled } = status.policy.realized;
             const enforcement = (direction: string): string =>
@@ -115,7 +115,8 @@ export function addEndpointCommands(program: Command, context: CliContext): void
               build === 0 ? '-' : enforcement('ingress'),
               build === 0 ? '-' : enforcement('egress'),
               build === 0 ? '-' : String(status.identity.id),
-              status.networking.addressing[0]?.ipv4 ?? '',
+              status.networking.addressing[0]?.ipv4 ?? '-',
+              status.networking.addressing[0]?.ipv6 ?? '-',
               status.state,
               status['external-identifiers']['pod-name'] ?? status.networking['interface-name'],
               formatLabelCell(status.labels['security-relevant']),
@@ -127,7 +128,10 @@ export function addEndpointCommands(program: Command, context: CliContext): void
   endpoint
     .command('get')
     .description('One endpoint, with its policy')
-    .argument('<id>', 'a number, or prefix:value (pod-name:NAMESPACE/NAME, ipv4:ADDRESS, container-id:ID)')
+    .argument(
+      '<id>',
+      'a number, or prefix:value (pod-name:NAMESPACE/NAME, ipv4:ADDRESS, ipv6:ADDRESS, container-id:ID)',
+    )
     .action(async (id: string, _options, command: Command) => {
       printJson(context, await context.client(command).get<EndpointModel>(`/endpoint/${encodeURIComponent(id)}`));
     });

@@ -84,14 +84,14 @@ export class AddressConflicts {
     using snapshot = core.db.read();
     const found = new Map<string, ConflictRow>();
     for (const endpoint of snapshot.all(core.tables.endpoints)) {
-      // Found without an address: nobody can have it too.
-      if (endpoint.ipv4 === '') continue;
-      const others = [...this.#otherPods(snapshot, endpoint)];
-      const places = inKernel(endpoint, kernel);
-      if (others.length + places.length === 0) continue;
-      const message = this.#messageOf(snapshot, endpoint, others, places);
-      found.set(endpoint.ipv4, { address: endpoint.ipv4, message });
-      this.#set({ address: endpoint.ipv4, message }, [endpoint.pod, ...others]);
+      for (const address of endpoint.addresses) {
+        const others = [...this.#otherPods(snapshot, address, endpoint)];
+        const places = inKernel(address, endpoint, kernel);
+        if (others.length + places.length === 0) continue;
+        const message = this.#messageOf(snapshot, { address, endpoint }, others, places);
+        found.set(address, { address, message });
+        this.#set({ address, message }, [endpoint.pod, ...others]);
+      }
     }
     for (const row of snapshot.all(this.#table))
       if (!found.has(row.address) && !this.#stillRefused(row, kernel)) this.#end(row.address);
@@ -106,8 +106,8 @@ export class AddressConflicts {
   }
 
   /** Other pods of this node that have the endpoint's address by their status. */
-  *#otherPods(reader: Reader, { ipv4, pod }: EndpointRow): Generator<LocalPodRow> {
-    for (const other of reader.list(this.#options.core.tables.localPods, 'address', ipv4)) {
+  *#otherPods(reader: Reader, address: string, { pod }: EndpointRow): Generator<LocalPodRow> {
+    for (const other of reader.list(this.#options.core.tables.localPods, 'address', address)) {
       const same = other.namespace === pod?.namespace && other.name === pod.name;
       if (!same || (pod.uid !== undefined && pod.uid !== other.uid)) yield other;
     }
@@ -120,7 +120,7 @@ export class AddressConflicts {
    */
   #messageOf(
     reader: Reader,
-    { id, ipv4, pod }: EndpointRow,
+    { address, endpoint: { id, pod } }: { readonly address: string; readonly endpoint: EndpointRow },
     others: readonly PodRef[],
     places: readonly string[],
   ): string {
@@ -128,12 +128,12 @@ export class AddressConflicts {
     const what = [
       ...(others.length === 0
         ? []
-        : [`is claimed by ${others.map(nameOf).join(', ')}, too; ${this.#rulingOn(reader, ipv4, who)}`]),
+        : [`is claimed by ${others.map(nameOf).join(', ')}, too; ${this.#rulingOn(reader, address, who)}`]),
       ...(places.length === 0
         ? []
         : [`is elsewhere on the node, too (${places.join(', ')}): packets to it may not reach ${who}`]),
     ];
-    return `address ${ipv4} of ${who} ${what.join('; it ')}`;
+    return `address ${address} of ${who} ${what.join('; it ')}`;
   }
 
   /** Whose an address is that pods of this node claim: the slices say it to other nodes. */
@@ -174,8 +174,8 @@ export class AddressConflicts {
 }
 
 /** Routes of the one address to other interfaces, and interfaces that have it, in words. */
-function inKernel({ ipv4, interfaceName }: EndpointRow, kernel: readonly NodeAddress[]): string[] {
-  const at = addressNumber(ipv4);
+function inKernel(address: string, { interfaceName }: EndpointRow, kernel: readonly NodeAddress[]): string[] {
+  const at = addressNumber(address);
   return kernel
     .filter(({ first, last, device }) => first === at && last === at && device !== interfaceName)
     .map(({ what }) => what);

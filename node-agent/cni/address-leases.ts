@@ -96,10 +96,10 @@ export class AddressLeases {
           txn.upsert(this.#table, { address, order, freedAt: now, ...this.#known(address) });
       }
       for (const { row, deleted } of changes) {
-        // Of one that was found without an address nothing is known.
-        if (deleted || row.ipv4 === '') continue;
-        const order = txn.get(this.#table, row.ipv4)?.order ?? this.#next(txn);
-        txn.upsert(this.#table, { address: row.ipv4, order, endpoint: row.id });
+        for (const address of deleted ? [] : row.addresses) {
+          const order = txn.get(this.#table, address)?.order ?? this.#next(txn);
+          txn.upsert(this.#table, { address, order, endpoint: row.id });
+        }
       }
       this.#forgetRested(txn, now);
     });

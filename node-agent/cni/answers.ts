@@ -1,3 +1,4 @@
+import { ipv4Of } from '@weir/net';
 import { clipped, printableLines } from '@weir/process/printable';
 import { VETH_PATTERN } from '../host/veth.ts';
 import type { EndpointRow } from '../tables.ts';
@@ -40,7 +41,7 @@ export function addResult(call: CniCall, pair: PairSpec): object {
     ips: [
       {
         ...(call.cniVersion === '0.4.0' ? { version: '4' } : {}),
-        address: `${pair.ipv4}/32`,
+        address: `${ipv4Of(pair.addresses)}/32`,
         gateway: GATEWAY,
         interface: 1,
       },

@@ -46,7 +46,7 @@ export class Attachments {
             id,
             ifindex,
             interfaceName: pair.hostName,
-            ipv4: pair.ipv4,
+            addresses: pair.addresses,
             mac: pair.podMac,
             hostMac: pair.hostMac,
             containerId: attachment.containerId,
@@ -63,7 +63,7 @@ export class Attachments {
       }
       await this.#options.network.configurePod(pair);
       this.#options.log.info(
-        { endpoint: id, container: attachment.containerId, ipv4: pair.ipv4, pod: call.pod },
+        { endpoint: id, container: attachment.containerId, addresses: pair.addresses, pod: call.pod },
         'pod attached',
       );
     } catch (error) {
@@ -95,7 +95,7 @@ export class Attachments {
       log.info({ endpoint: id, container: containerId, link: removed }, 'pod detached');
     }
     if (attached.length > 0) await core.files.saved();
-    return attached.flatMap(({ ipv4 }) => (ipv4 === '' ? [] : [ipv4]));
+    return attached.flatMap(({ addresses }) => addresses);
   }
 
   /** @throws CniError naming what is not as `attach` made it */
@@ -111,7 +111,7 @@ export class Attachments {
       ...(await this.#options.network.checkPod({
         netns,
         podName: attachment.ifname,
-        ipv4: endpoint.ipv4,
+        addresses: endpoint.addresses,
         hostName: vethName(attachment),
       })),
     ];

@@ -59,7 +59,7 @@ function occupied(is: boolean): void {
   const { endpoints } = core.tables;
   core.db.write([endpoints], (txn) => {
     if (!is) for (const { id } of txn.all(endpoints)) txn.delete(endpoints, tableKey.endpoint(id));
-    else txn.upsert(endpoints, { id: 99, ifindex: 9, interfaceName: 'x', ipv4: ADDRESS, createdAt: '' });
+    else txn.upsert(endpoints, { id: 99, ifindex: 9, interfaceName: 'x', addresses: [ADDRESS], createdAt: '' });
   });
 }
 

@@ -58,16 +58,22 @@ class Node {
     this.ipam.release(address);
     return address;
   }
-  attach(ipv4: string): void {
+  attach(address: string): void {
     const id = ++this.#id;
     this.db.write([this.tables.endpoints], (txn) =>
-      txn.upsert(this.tables.endpoints, { id, ifindex: id, interfaceName: `x${id}`, ipv4, createdAt: '' }),
+      txn.upsert(this.tables.endpoints, {
+        id,
+        ifindex: id,
+        interfaceName: `x${id}`,
+        addresses: [address],
+        createdAt: '',
+      }),
     );
   }
   /** What a DEL does, or whatever else ends an endpoint. */
-  remove(ipv4: string): void {
+  remove(address: string): void {
     this.db.write([this.tables.endpoints], (txn) => {
-      for (const { id } of txn.list(this.tables.endpoints, 'ipv4', ipv4))
+      for (const { id } of txn.list(this.tables.endpoints, 'address', address))
         txn.delete(this.tables.endpoints, tableKey.endpoint(id));
     });
     this.leases.follow();
@@ -97,7 +103,7 @@ class Node {
   }
   live(): string[] {
     using snapshot = this.db.read();
-    return Array.from(snapshot.all(this.tables.endpoints), ({ ipv4 }) => ipv4);
+    return [...snapshot.all(this.tables.endpoints)].flatMap(({ addresses }) => addresses);
   }
   /** The next agent, on the tables that it finds. `lost`: without the file; `files`: with these. */
   restart(lost = false, files?: AddressLeasesOptions['files']): void {

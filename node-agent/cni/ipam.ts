@@ -160,7 +160,7 @@ export class Ipam {
     const state = leases.state(address);
     if (state === 'use') return state;
     using snapshot = db.read();
-    for (const _ of snapshot.list(tables.endpoints, 'ipv4', address)) return 'use';
+    for (const _ of snapshot.list(tables.endpoints, 'address', address)) return 'use';
     for (const { uid } of snapshot.list(tables.localPods, 'address', address)) if (uid !== podUid) return 'pod';
     for (const row of snapshot.list(tables.remoteEndpoints, 'address', address))
       if (row.podUid === undefined || row.podUid !== podUid) return 'slice';

@@ -89,7 +89,7 @@ describe('the node’s end of a pair', () => {
     hostMac: '02:00:00:00:00:01',
     podMac: '02:00:00:00:00:02',
     netns: '',
-    ipv4: '10.55.0.2',
+    addresses: ['10.55.0.2'],
     mtu: 1500,
   };
   const NAMES = ['ipv6/*/accept_ra', 'ipv6/*/accept_redirects', 'ipv4/*/accept_redirects', 'ipv4/*/send_redirects'];

@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { canonicalPrefix } from '@weir/net';
+import { canonicalPrefix, ipv4Of } from '@weir/net';
 import { codeOf, messageOf } from '@weir/process/errors';
 import { CommandError, type RunCommand, runCommand } from '../host/command.ts';
 import { batchLines, ipBatch } from '../host/ip.ts';
@@ -109,15 +109,15 @@ export class PodNetwork implements Network {
   async createPair(spec: PairSpec): Promise<number> {
     await this.#refuseOwnNamespace(spec.netns);
     const src = spec.nodeAddress === undefined ? '' : ` src ${spec.nodeAddress}`;
-    const held = `route show table all root ${spec.ipv4}/32`;
+    const held = `route show table all root ${ipv4Of(spec.addresses)}/32`;
     const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
       [
         `link add name ${spec.hostName} mtu ${spec.mtu} address ${spec.hostMac} type veth peer name ${spec.podName} mtu ${spec.mtu} address ${spec.podMac} netns ${spec.netns}`,
         `link set dev ${spec.hostName} addrgenmode none`,
         `link set dev ${spec.hostName} up`,
-        `neighbour replace ${spec.ipv4} lladdr ${spec.podMac} dev ${spec.hostName} nud permanent`,
+        `neighbour replace ${ipv4Of(spec.addresses)} lladdr ${spec.podMac} dev ${spec.hostName} nud permanent`,
         // Not "replace": that would take another interface's route.
-        `route add ${spec.ipv4}/32 dev ${spec.hostName} scope link${src}`,
+        `route add ${ipv4Of(spec.addresses)}/32 dev ${spec.hostName} scope link${src}`,
         `link show dev ${spec.hostName}`,
         held,
       ],
@@ -144,7 +144,7 @@ export class PodNetwork implements Network {
       [`--net=${spec.netns}`, 'ip', '-batch', '-'],
       batchLines([
         'link set dev lo up',
-        `address add ${spec.ipv4}/32 dev ${spec.podName}`,
+        `address add ${ipv4Of(spec.addresses)}/32 dev ${spec.podName}`,
         `link set dev ${spec.podName} addrgenmode none`,
         `link set dev ${spec.podName} up`,
         `neighbour replace ${GATEWAY} lladdr ${spec.hostMac} dev ${spec.podName} nud permanent`,
@@ -163,7 +163,12 @@ export class PodNetwork implements Network {
     }
   }
 
-  async checkPod(spec: { netns: string; podName: string; ipv4: string; hostName: string }): Promise<readonly string[]> {
+  async checkPod(spec: {
+    netns: string;
+    podName: string;
+    addresses: readonly string[];
+    hostName: string;
+  }): Promise<readonly string[]> {
     const problems: string[] = [];
     try {
       const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
@@ -177,8 +182,8 @@ export class PodNetwork implements Network {
         link?.addr_info
           ?.filter((entry) => entry.family === 'inet')
           .map((entry) => `${entry.local}/${entry.prefixlen}`) ?? [];
-      if (!found.includes(`${spec.ipv4}/32`))
-        problems.push(`pod interface ${spec.podName} has not ${spec.ipv4}/32 but [${found.join(' ')}]`);
+      if (!found.includes(`${ipv4Of(spec.addresses)}/32`))
+        problems.push(`pod interface ${spec.podName} has not ${ipv4Of(spec.addresses)}/32 but [${found.join(' ')}]`);
       if (!routes.some((route) => route.gateway === GATEWAY && route.dev === spec.podName)) {
         problems.push(`pod has no default route by ${GATEWAY} on ${spec.podName}`);
       }
@@ -187,12 +192,12 @@ export class PodNetwork implements Network {
     }
     try {
       const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
-        [`link show dev ${spec.hostName}`, `route show ${spec.ipv4}`],
+        [`link show dev ${spec.hostName}`, `route show ${ipv4Of(spec.addresses)}`],
         2,
       );
       if (links[0]?.flags?.includes('UP') !== true) problems.push(`host interface ${spec.hostName} is down`);
       if (!routes.some((route) => route.dev === spec.hostName))
-        problems.push(`node has no route to ${spec.ipv4} by ${spec.hostName}`);
+        problems.push(`node has no route to ${ipv4Of(spec.addresses)} by ${spec.hostName}`);
     } catch (error) {
       problems.push(messageOf(error));
     }
@@ -246,7 +251,7 @@ export class PodNetwork implements Network {
 /** What to throw when a route leads the address elsewhere. */
 function conflict(spec: PairSpec, routes: readonly RouteJson[], options?: ErrorOptions): CniError | undefined {
   const other = routes.find(({ dev }) => dev !== spec.hostName);
-  return other && new AddressConflictError(spec.ipv4, describeRoute(other), options);
+  return other && new AddressConflictError(ipv4Of(spec.addresses) ?? '', describeRoute(other), options);
 }
 
 /** Its IPv4 addresses that other machines may know. */

@@ -210,7 +210,7 @@ describe('ADD', () => {
           id: at,
           ifindex: 1000 + at,
           interfaceName: `x${at}`,
-          ipv4: `10.55.0.${at}`,
+          addresses: [`10.55.0.${at}`],
           createdAt: '',
         });
       }
@@ -395,7 +395,7 @@ describe('addresses that others have', () => {
     await request('ADD', { ...one(), CNI_ARGS: args });
     core.db.write([core.tables.endpoints], (txn) =>
       txn.upsert(core.tables.endpoints, {
-        ...{ id: 9, ifindex: 1009, interfaceName: 'x9', ipv4: '', createdAt: '', found: { identity: 0 } },
+        ...{ id: 9, ifindex: 1009, interfaceName: 'x9', addresses: [], createdAt: '', found: { identity: 0 } },
       }),
     );
     put([{ name: 'bridged', uid: 'u-bridged', address: '10.55.0.2' }]);

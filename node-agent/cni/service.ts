@@ -224,7 +224,7 @@ export class CniService {
         podName: attachment.ifname,
         podMac: macOf(attachment, 'pod'),
         netns,
-        ipv4,
+        addresses: [ipv4],
         mtu: uplink.mtu,
         ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
       };

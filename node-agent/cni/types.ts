@@ -69,7 +69,8 @@ export interface PairSpec {
   readonly podName: string;
   readonly podMac: string;
   readonly netns: string;
-  readonly ipv4: string;
+  /** At most one of each family, IPv4 first. */
+  readonly addresses: readonly string[];
   readonly mtu: number;
   /** Preferred source of the node's own packets to the pod. */
   readonly nodeAddress?: string;
@@ -99,7 +100,7 @@ export interface Network {
   checkPod(spec: {
     readonly netns: string;
     readonly podName: string;
-    readonly ipv4: string;
+    readonly addresses: readonly string[];
     readonly hostName: string;
   }): Promise<readonly string[]>;
   /** Names of this plugin's host-side interfaces. */

@@ -576,7 +576,13 @@ describe('an interface that goes away without a word', () => {
     const pod = { namespace: 'ns', name: 'web', uid: 'u1' };
     const tell = ({ db, tables }: Core): void => {
       db.write([tables.localPods], (txn) =>
-        txn.upsert(tables.localPods, { ...pod, labels: {}, serviceAccount: '', namedPorts: [], addresses: [row.ipv4] }),
+        txn.upsert(tables.localPods, {
+          ...pod,
+          labels: {},
+          serviceAccount: '',
+          namedPorts: [],
+          addresses: row.addresses,
+        }),
       );
     };
     tell(core);

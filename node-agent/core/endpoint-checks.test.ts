@@ -13,7 +13,7 @@ const ROW: EndpointRow = {
   id: 1,
   ifindex: 7,
   interfaceName: 'weir1',
-  ipv4: '10.0.0.1',
+  addresses: ['10.0.0.1'],
   createdAt: new Date(STARTED).toISOString(),
 };
 
@@ -48,12 +48,12 @@ describe('whose endpoints are', () => {
   };
   const acknowledge = (of: Partial<EndpointStateRow>): void =>
     core.acknowledge({
-      ...{ id: 1, ifindex: 7, ipv4: '10.0.0.1', identity: 0, labels: {}, slot: 1, revision: 1, policies: {} },
+      ...{ id: 1, ifindex: 7, addresses: ['10.0.0.1'], identity: 0, labels: {}, slot: 1, revision: 1, policies: {} },
       ...{ enforced: { ingress: true, egress: true }, state: 'waiting-for-identity', ...of },
     });
   const adopt = (of: Partial<KernelEndpoint> = {}): void =>
     core.adopt({
-      ...{ id: 1, ifindex: 7, ipv4: '10.0.0.1', identity: 300, slot: 1, revision: 1 },
+      ...{ id: 1, ifindex: 7, addresses: ['10.0.0.1'], identity: 300, slot: 1, revision: 1 },
       ...{ enforced: { ingress: true, egress: false }, ...of },
     } as KernelEndpoint);
 

@@ -1,5 +1,5 @@
 /** Rows of local endpoints: what makes one valid, and which of a state file are still true. */
-import { parseAddress } from '@weir/net';
+import { type Address, formatAddress, parseAddress } from '@weir/net';
 import { messageOf } from '@weir/process/errors';
 import { InvalidEndpointError } from '../errors.ts';
 import type { NodeInterface } from '../host/interfaces.ts';
@@ -14,13 +14,29 @@ export function checkEndpoint(row: EndpointRow): void {
     throw new InvalidEndpointError(row.id, 'its id must be 1..65535');
   if (!Number.isInteger(row.ifindex) || row.ifindex < 1)
     throw new InvalidEndpointError(row.id, `ifindex ${row.ifindex} is no interface index`);
-  if (row.ipv4 === '' && row.found !== undefined) return;
-  try {
-    if (parseAddress(row.ipv4).family === 4) return;
-  } catch (error) {
-    throw new InvalidEndpointError(row.id, `ipv4 ${JSON.stringify(row.ipv4)}: ${messageOf(error)}`);
+  checkAddresses(row);
+}
+
+/** @throws InvalidEndpointError */
+function checkAddresses({ id, addresses, found }: EndpointRow): void {
+  if (addresses.length === 0 && found === undefined) throw new InvalidEndpointError(id, 'it has no address');
+  let last = 0;
+  for (const text of addresses) {
+    const { family, bytes } = readAddress(id, text);
+    if (formatAddress(bytes) !== text)
+      throw new InvalidEndpointError(id, `address ${JSON.stringify(text)} is written ${formatAddress(bytes)}`);
+    if (family <= last)
+      throw new InvalidEndpointError(id, `addresses ${addresses.join(', ')}: one of each family at most, IPv4 first`);
+    last = family;
   }
-  throw new InvalidEndpointError(row.id, `ipv4 ${JSON.stringify(row.ipv4)} is no IPv4 address`);
+}
+
+function readAddress(id: number, text: string): Address {
+  try {
+    return parseAddress(text);
+  } catch (error) {
+    throw new InvalidEndpointError(id, `address ${JSON.stringify(text)}: ${messageOf(error)}`);
+  }
 }
 
 const TEXTS = ['mac', 'hostMac', 'containerId', 'containerInterface', 'netns', 'gone'] as const;
@@ -28,10 +44,10 @@ const TEXTS = ['mac', 'hostMac', 'containerId', 'containerInterface', 'netns', '
 /** @throws Error with a sentence, InvalidEndpointError */
 export function decodeEndpoints(json: unknown): readonly EndpointRow[] {
   return objects(json, 'endpoints').map((fields) => {
-    const row = fields as unknown as EndpointRow;
+    const row = withAddresses(fields) as unknown as EndpointRow;
     const wrong = (what: string): Error => new Error(`has an endpoint ${JSON.stringify(row.id)} with a wrong ${what}`);
     if (typeof row.interfaceName !== 'string') throw wrong('interfaceName');
-    if (typeof row.ipv4 !== 'string') throw wrong('ipv4');
+    if (!isTextList(row.addresses)) throw wrong('addresses');
     for (const name of TEXTS) if (row[name] !== undefined && typeof row[name] !== 'string') throw wrong(name);
     if (row.pod !== undefined && !isPod(row.pod)) throw wrong('pod');
     if (row.found !== undefined && !Number.isInteger((row.found as { identity?: unknown } | null)?.identity))
@@ -40,6 +56,17 @@ export function decodeEndpoints(json: unknown): readonly EndpointRow[] {
     checkEndpoint(row);
     return row;
   });
+}
+
+/** Agents that knew IPv4 alone wrote `ipv4`. */
+function withAddresses({ ipv4, ...fields }: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  return typeof ipv4 === 'string' && fields.addresses === undefined
+    ? { ...fields, addresses: ipv4 === '' ? [] : [ipv4] }
+    : fields;
+}
+
+function isTextList(value: unknown): boolean {
+  return Array.isArray(value) && value.every((text) => typeof text === 'string');
 }
 
 function isPod(value: unknown): boolean {

@@ -111,7 +111,7 @@ function stateOf(
 function problemOf(
   reader: DeriveReader,
   tables: Tables,
-  { id, ipv4 }: EndpointRow,
+  { id, addresses }: EndpointRow,
   of: {
     readonly wanted: EndpointStateRow | undefined;
     readonly kernel: KernelEndpointRow | undefined;
@@ -130,14 +130,16 @@ function problemOf(
   }
   const own = current ? undefined : refused('kernel-endpoints', tableKey.endpoint(id), 'it');
   if (own !== undefined) return own;
-  const prefix = hostPrefix(ipv4);
-  const address = prefix && refused('kernel-ipcache', prefix, `its address ${prefix}`);
-  if (address) return address;
+  const prefixes = addresses.flatMap((address) => hostPrefix(address) ?? []);
+  for (const prefix of prefixes) {
+    const why = refused('kernel-ipcache', prefix, `its address ${prefix}`);
+    if (why !== undefined) return why;
+  }
   for (const [part, key] of [
     ['endpoint', String(id)],
     ['endpoint', UNSEEN],
     ['slot', String(kernel?.slot ?? 0)],
-    ['address', prefix ?? ''],
+    ...prefixes.map((prefix) => ['address', prefix] as const),
   ] as const) {
     const fault = reader.get(tables.enforcementFaults, tableKey.fault({ part, of: key }));
     if (fault !== undefined) return part === 'endpoint' && key !== UNSEEN ? problemText(fault) : faultText(fault);

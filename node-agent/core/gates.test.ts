@@ -142,7 +142,7 @@ async function connected(): Promise<Core> {
     id: 2,
     ifindex: server.ifindex,
     interfaceName: server.interfaceName,
-    ipv4: server.address,
+    addresses: [server.address],
     pod: { namespace: 'default', name: 'server', uid: 'u-server' },
     createdAt: '2026-01-01T00:00:00Z',
   };

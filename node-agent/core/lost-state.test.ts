@@ -93,13 +93,13 @@ describe('a state file that is lost', () => {
           id: 1,
           ifindex: client.ifindex,
           interfaceName: client.interfaceName,
-          ipv4: client.address,
+          addresses: [client.address, client.address6],
         }),
         expect.objectContaining({
           id: 2,
           ifindex: server.ifindex,
           interfaceName: server.interfaceName,
-          ipv4: server.address,
+          addresses: [server.address, server.address6],
         }),
       ]);
       expect(log.lines.filter(({ level }) => level === 'warn').map(({ message }) => message)).toContain(

@@ -13,7 +13,7 @@ const found: EndpointRow = {
   id: 1,
   ifindex: 7,
   interfaceName: 'weir0123456789a',
-  ipv4: '10.0.0.1',
+  addresses: ['10.0.0.1'],
   found: { identity: 300 },
   createdAt: '',
 };
@@ -97,7 +97,7 @@ describe('an endpoint that no file knew', () => {
   });
 
   it('is of none that shares the address with another, or has an endpoint already', () => {
-    put(found, { ...found, id: 2, ifindex: 8, ipv4: '10.0.0.9', pod: { namespace: 'ns', name: 'web' } });
+    put(found, { ...found, id: 2, ifindex: 8, addresses: ['10.0.0.9'], pod: { namespace: 'ns', name: 'web' } });
     pod('web', 'u1', ['10.0.0.1']);
     strays.sync();
     pod('a', 'u2', ['10.0.0.1']);
@@ -143,7 +143,7 @@ describe('an endpoint whose interface went away', () => {
     put({ ...found, pod: web });
     pod('web', 'u1', ['10.0.0.1']);
     strays.gone(1, false);
-    const anew = { ...found, id: 2, ipv4: '10.0.0.2', pod: web };
+    const anew = { ...found, id: 2, addresses: ['10.0.0.2'], pod: web };
     put(anew);
     strays.sync();
     expect(rows()).toEqual([anew]);

@@ -1,4 +1,5 @@
 import { labelsKey } from '@weir/labels';
+import { addressesOf, addressPair } from '@weir/net';
 import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
@@ -6,9 +7,6 @@ import type { LocalNumbers } from '../derive/index.ts';
 import { type NodeInterface, nodeInterfaces, podRoutes } from '../host/interfaces.ts';
 import { VETH_PATTERN } from '../host/veth.ts';
 import type { EndpointRow, KernelEndpoint } from '../tables.ts';
-
-/** As the kernel has an endpoint whose address nobody knows. */
-const NO_ADDRESS = '0.0.0.0';
 
 export interface StraysOptions {
   readonly db: StateDB;
@@ -69,17 +67,17 @@ export class Strays {
     if (found.size === 0) return;
     const routes = await podRoutes(nodeNetns);
     const used = new Set([...rows.keys(), ...kernel.map(({ id }) => id), ...pinned]);
-    const addresses = new Set(Array.from(rows.values(), ({ ipv4 }) => ipv4));
+    const given = new Set(rows.values().flatMap(({ addresses }) => addresses));
     const taken: EndpointRow[] = [];
     for (const [ifindex, one] of found) {
       const here = byIndex.get(ifindex);
       if (here === undefined) continue;
-      const candidates = [one.ipv4 === NO_ADDRESS ? undefined : one.ipv4, routes.get(here.name)];
-      const ipv4 = candidates.find((address) => address !== undefined && !addresses.has(address)) ?? '';
-      addresses.add(ipv4);
+      const free = [...(one.addresses ?? []), ...(routes.get(here.name) ?? [])].filter((each) => !given.has(each));
+      const addresses = addressesOf(addressPair(free));
+      for (const address of addresses) given.add(address);
       const id = one.id ?? this.#freeId(used);
       this.#makeRoom(rows, id, used);
-      const row = this.#rowOf(here, { id, ipv4, identity: one.identity ?? 0 });
+      const row = this.#rowOf(here, { id, addresses, identity: one.identity ?? 0 });
       rows.set(id, row);
       db.write([tables.endpoints], (txn) => txn.upsert(tables.endpoints, row));
       taken.push(row);
@@ -163,10 +161,11 @@ export class Strays {
     const complete = db.pendingInitialisers(tables.localPods).length === 0;
     const changes: { readonly id: number; readonly row?: EndpointRow }[] = [];
     for (const row of snapshot.list(tables.endpoints, 'stray', 'found')) {
-      const pods = row.ipv4 === '' ? [] : [...snapshot.list(tables.localPods, 'address', row.ipv4)];
-      const [pod] = pods;
-      // Two pods that claim one address: neither is believed.
-      if (pod === undefined || pods.length > 1) continue;
+      const [pod, ...more] = new Set(
+        row.addresses.flatMap((each) => [...snapshot.list(tables.localPods, 'address', each)]),
+      );
+      // Two pods that claim its addresses: neither is believed.
+      if (pod === undefined || more.length > 0) continue;
       const { namespace, name, uid } = pod;
       const [other] = snapshot.list(tables.endpoints, 'pod', tableKey.pod(namespace, name));
       if (other === undefined) changes.push({ id: row.id, row: { ...row, pod: { namespace, name, uid } } });
@@ -213,14 +212,14 @@ export class Strays {
 
   #rowOf(
     { ifindex, name, mac }: NodeInterface,
-    { id, ipv4, identity }: { readonly id: number; readonly ipv4: string; readonly identity: number },
+    { id, addresses, identity }: Pick<KernelEndpoint, 'id' | 'addresses' | 'identity'>,
   ): EndpointRow {
     const labels = this.#options.numbers.labelsOf(identity);
     return {
       id,
       ifindex,
       interfaceName: name,
-      ipv4,
+      addresses,
       ...(mac === undefined ? {} : { hostMac: mac }),
       ...(labels === undefined ? {} : { labels: Object.fromEntries(JSON.parse(labels) as [string, string][]) }),
       found: { identity },

@@ -239,7 +239,7 @@ describe('endpoints that judged by what somebody had edited', () => {
   const endpoint = (id: number, slot: number): EndpointStateRow => ({
     id,
     ifindex: id,
-    ipv4: '',
+    addresses: [],
     identity: 300,
     labels: {},
     slot,

@@ -132,7 +132,7 @@ describe('AddressAudit', () => {
     const state: EndpointStateRow = {
       id: 1,
       ifindex: 7,
-      ipv4: address(2000).replace('/32', ''),
+      addresses: [address(2000).replace('/32', '')],
       identity: 1000,
       labels: {},
       slot: 0,

@@ -41,8 +41,9 @@ export class AddressAudit implements ContentAudit {
   async nearest(): Promise<readonly Difference[]> {
     const { db, tables } = this.#options;
     using snapshot = db.read();
-    const prefixes = Array.from(snapshot.all(tables.endpointStates), ({ ipv4 }) => hostPrefix(ipv4));
-    return prefixes.flatMap((prefix) => (prefix === undefined ? [] : this.#compared(prefix)));
+    const rows = [...snapshot.all(tables.endpointStates)];
+    const prefixes = rows.flatMap(({ addresses }) => addresses.flatMap((address) => hostPrefix(address) ?? []));
+    return prefixes.flatMap((prefix) => this.#compared(prefix));
   }
 
   async *pass(): AsyncGenerator<readonly Difference[], void> {

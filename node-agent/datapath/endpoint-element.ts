@@ -1,14 +1,25 @@
 /** Between what an endpoint is to enforce and its element in the map of endpoints. */
 import { ENDPOINT_FLAGS, type EndpointValue, endpointValue } from '@weir/bpf';
-import { formatAddress, parseAddress } from '@weir/net';
+import { formatAddress, ipv4Of, ipv6Of, parseAddress } from '@weir/net';
 import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tables.ts';
 
-export function foundIn({ id, ifindex, slot, flags, ipv4, identity, revision }: EndpointValue): KernelEndpoint {
+export function foundIn({
+  id,
+  ifindex,
+  slot,
+  flags,
+  ipv4,
+  ipv6 = new Uint8Array(16),
+  identity,
+  revision,
+}: EndpointValue): KernelEndpoint {
   const enforced = {
     ingress: (flags & ENDPOINT_FLAGS.ingressEnforced) !== 0,
     egress: (flags & ENDPOINT_FLAGS.egressEnforced) !== 0,
   };
-  return { id, ifindex, ipv4: formatAddress(ipv4), identity, slot, revision, enforced };
+  // Without an address of a family the element has zeros there, and no source of the family is the endpoint's own.
+  const addresses = [ipv4, ipv6].filter((bytes) => bytes.some((byte) => byte !== 0)).map(formatAddress);
+  return { id, ifindex, addresses, identity, slot, revision, enforced };
 }
 
 export function elementOf(row: KernelEndpoint, { quarantined }: Pick<KernelEndpointRow, 'quarantined'>): Uint8Array {
@@ -17,8 +28,8 @@ export function elementOf(row: KernelEndpoint, { quarantined }: Pick<KernelEndpo
     slot: row.slot,
     flags: flagsOf(row.enforced),
     ifindex: row.ifindex,
-    // Without an address no source is the endpoint's own.
-    ipv4: parseAddress(row.ipv4 === '' ? '0.0.0.0' : row.ipv4).bytes,
+    ipv4: parseAddress(ipv4Of(row.addresses) ?? '0.0.0.0').bytes,
+    ipv6: parseAddress(ipv6Of(row.addresses) ?? '::').bytes,
     identity: row.identity,
     id: row.id,
     quarantine: quarantined !== undefined,

@@ -11,7 +11,7 @@ import type { LinkTable } from './link-table.ts';
 const state = (slot: number, ifindex = 7): EndpointStateRow => ({
   id: 1,
   ifindex,
-  ipv4: '10.1.0.2',
+  addresses: ['10.1.0.2'],
   identity: 300,
   labels: {},
   slot,
@@ -240,7 +240,7 @@ describe('endpoints that are as they were found', () => {
     const before = world.agent();
     before.update(OPEN);
     before.doubt(1);
-    before.update({ ...state(2, 8), id: 2, ipv4: '10.1.0.3' });
+    before.update({ ...state(2, 8), id: 2, addresses: ['10.1.0.3'] });
     const store = world.agent();
     store.adopt(false);
     const [first, second] = world.elements();
@@ -258,7 +258,7 @@ describe('endpoints that are as they were found', () => {
       { ...second, revision: 42 },
     ]);
     // What this agent has written is a plan's to change.
-    store.update({ ...state(2, 8), id: 2, ipv4: '10.1.0.3', revision: 50 });
+    store.update({ ...state(2, 8), id: 2, addresses: ['10.1.0.3'], revision: 50 });
     expect([...store.renew(next)]).toEqual([[1, 43]]);
     expect(world.elements().map((each) => each.revision)).toEqual([43, 50]);
   });

@@ -12,7 +12,7 @@ import { PlanWriter, type PlanWriterOptions } from './plan-writer.ts';
 const state = (id: number): EndpointStateRow => ({
   id,
   ifindex: id,
-  ipv4: `10.0.0.${id}`,
+  addresses: [`10.0.0.${id}`],
   identity: 300,
   labels: {},
   slot: 0,
@@ -257,9 +257,9 @@ it('slots forget whom an address is given to, before it is', async () => {
 it('an endpoint that only lost its interface keeps what another network namespace has of it', async () => {
   const { db, tables, writer, carryOut } = world();
   await carryOut({ endpoints: [state(1), state(2)] });
-  const { id, ifindex, ipv4 } = state(1);
+  const { id, ifindex, addresses } = state(1);
   const at = '2026-01-01T00:00:00Z';
-  const lost = { id, ifindex, ipv4, interfaceName: 'veth1', gone: at, createdAt: at };
+  const lost = { id, ifindex, addresses, interfaceName: 'veth1', gone: at, createdAt: at };
   db.write([tables.endpoints], (txn) => txn.insert(tables.endpoints, lost));
   expect(await carryOut({ endpointsGone: [1, 2] })).toEqual(expect.arrayContaining(['remove 1 here', 'remove 2']));
   await writer.stop();

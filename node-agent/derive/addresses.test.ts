@@ -33,7 +33,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       (ipcache) =>
         ipcache.setRemote({ namespace: '', name, addresses, identity: of, node: '192.0.2.1', namedPorts: [] }, name),
   ),
-  fc.tuple(fc.option(address, { nil: undefined }), identity).map(
+  fc.tuple(fc.array(address, { maxLength: 2 }), identity).map(
     ([at, of]): Step =>
       (ipcache) =>
         ipcache.setLocal(7, at, of),
@@ -147,12 +147,36 @@ describe('the addresses', () => {
     expect(identity('203.0.113.5')).toBe(outside);
   });
 
+  it('of both families are known without inputs: outside, and those that never leave the node', () => {
+    const { ipcache } = setUp();
+    const rows = (...prefixes: string[]) => prefixes.map((prefix) => ipcache.row(prefix)?.identity);
+    expect(rows('0.0.0.0/0', '::/0', 'fe80::/10')).toEqual([2, 10, 1]);
+    // Neither a node nor a rule makes a link-local address another's.
+    ipcache.setNode(
+      { name: 'taken', addresses: ['fe80::1', '2001:db8::9'], podCidrs: [], kubeApiserver: false },
+      'taken',
+    );
+    ipcache.setRuleCidr('fe80::2/128', true);
+    expect(rows('fe80::1/128', 'fe80::2/128', '2001:db8::9/128')).toEqual([undefined, undefined, 6]);
+  });
+
+  it('of one endpoint are its own in both families', () => {
+    const { ipcache } = setUp();
+    const identities = () => ['10.1.1.7/32', 'fd00::7/128'].map((prefix) => ipcache.row(prefix)?.identity);
+    ipcache.setLocal(7, ['10.1.1.7', 'fd00::7'], 256);
+    expect(identities()).toEqual([256, 256]);
+    ipcache.dirty.clear();
+    ipcache.setLocal(7, ['fd00::7'], 256);
+    expect([...ipcache.dirty].sort()).toEqual(['10.1.1.7/32', 'fd00::7/128']);
+    expect(identities()).toEqual([undefined, 256]);
+  });
+
   it('of pods are theirs, whatever a node says of itself', () => {
     const { ipcache } = setUp();
     const identity = (at: string): number | undefined => ipcache.row(`${at}/32`)?.identity;
     const node = (name: string, addresses: string[], podCidrs: string[]): void =>
       ipcache.setNode({ name, addresses, podCidrs, kubeApiserver: false }, name);
-    ipcache.setLocal(7, '10.1.1.7', 256);
+    ipcache.setLocal(7, ['10.1.1.7'], 256);
     ipcache.setRemote(remote('web', '10.1.2.8', 257), 'web');
     node('self', ['192.0.2.1'], ['10.1.1.0/24']);
     node('a', ['192.0.2.2'], ['10.1.2.0/24']);

@@ -101,7 +101,7 @@ describe('a pod that is deleted while its endpoint stays', () => {
   it('loses them also where the agent was restarted meanwhile', async () => {
     const world = basic();
     remove(world);
-    const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 0, revision: 3 };
+    const found = { id: 1, ifindex: 101, addresses: ['10.0.0.1'], identity: 256, slot: 0, revision: 3 };
     world.model.adopt({
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),

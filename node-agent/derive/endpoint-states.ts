@@ -1,4 +1,5 @@
 import { isLocalCidr, scopeOf } from '@weir/identity';
+import { sameAddresses } from '@weir/net';
 import { keys, type StateDB } from '@weir/statedb';
 import type { EndpointRow, EndpointStateRow, SlotRow } from '../tables.ts';
 import type { AddressChanges } from './addresses.ts';
@@ -101,13 +102,13 @@ export class EndpointStates {
     const { infos, states, shapes, numbers } = this.#options;
     const closed: ComputedState[] = [];
     for (const { row, ready, identity, labels, reason } of infos.values()) {
-      const { id, ifindex, ipv4 } = row;
+      const { id, ifindex, addresses } = row;
       if (ready || states.has(id) || !shapes.judgedAsFound(id)) continue;
       // No slot has the number 0: nothing passes.
       const judging = { slot: 0, enforced: CLOSED, revision: numbers.revision(), policies: NO_POLICIES };
       const why = reason === undefined ? {} : { reason };
       closed.push({
-        state: { id, ifindex, ipv4, identity, labels, ...judging, state: 'waiting-for-identity', ...why },
+        state: { id, ifindex, addresses, identity, labels, ...judging, state: 'waiting-for-identity', ...why },
         epoch: 0,
       });
     }
@@ -152,7 +153,7 @@ export class EndpointStates {
     return {
       id,
       ifindex: info.row.ifindex,
-      ipv4: info.row.ipv4,
+      addresses: info.row.addresses,
       identity: info.identity,
       labels: info.labels,
       slot,
@@ -181,7 +182,7 @@ export class EndpointStates {
 
   /** The revision that it had (or that the kernel has) while no decision can differ, else a new one. */
   #revision(
-    { id, ifindex, ipv4 }: EndpointRow,
+    { id, ifindex, addresses }: EndpointRow,
     former: ComputedState | undefined,
     { slot, epoch }: { readonly slot: number; readonly epoch: number },
     enforced: EndpointStateRow['enforced'],
@@ -193,7 +194,7 @@ export class EndpointStates {
       before !== undefined &&
       known &&
       before.ifindex === ifindex &&
-      before.ipv4 === ipv4 &&
+      sameAddresses(before.addresses, addresses) &&
       before.enforced.ingress === enforced.ingress &&
       before.enforced.egress === enforced.egress &&
       // Last, as it may take long: an endpoint of a slot that is new gets a new revision anyway.
@@ -261,7 +262,7 @@ function sameState(a: EndpointStateRow, b: EndpointStateRow): boolean {
     a.state === b.state &&
     a.reason === b.reason &&
     a.ifindex === b.ifindex &&
-    a.ipv4 === b.ipv4 &&
+    sameAddresses(a.addresses, b.addresses) &&
     a.labels === b.labels &&
     (a.policies === b.policies || JSON.stringify(a.policies) === JSON.stringify(b.policies))
   );

@@ -14,11 +14,11 @@ let world: World;
 
 /** The kernel has endpoint 1 as pod `web` of app a (256), and these addresses beside its own. */
 function found(ipcache: Readonly<Record<string, number>>, judged: Partial<KernelEndpoint> = {}): void {
-  const own = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 3, revision: 9, enforced: ENFORCED };
+  const own = { id: 1, ifindex: 101, addresses: ['10.0.0.1'], identity: 256, slot: 3, revision: 9, enforced: ENFORCED };
   world.model.adopt({
     endpoints: [{ ...own, ...judged }],
     slots: new Map(),
-    ipcache: Object.entries({ '0.0.0.0/0': 2, '::/0': 2, '10.0.0.1/32': 256, ...ipcache }),
+    ipcache: Object.entries({ '0.0.0.0/0': 2, '::/0': 10, 'fe80::/10': 1, '10.0.0.1/32': 256, ...ipcache }),
   });
 }
 
@@ -53,7 +53,7 @@ beforeEach(() => {
 describe('addresses that were found', () => {
   it('stay while the inputs say the same of them, and CIDRs that only rules may explain', async () => {
     node('n2', ['192.0.2.9']);
-    world.endpoint(2, { ipv4: '10.0.0.2', labels: { 'k8s:app': 'x' } });
+    world.endpoint(2, { addresses: ['10.0.0.2'], labels: { 'k8s:app': 'x' } });
     world.remote('r', '10.9.9.1', 257);
     found({
       '10.9.9.1/32': 257,
@@ -172,7 +172,7 @@ describe('an endpoint that was found', () => {
 
 it('a new endpoint has no state before rules are known, and is then judged by all of them', async () => {
   world.pod('new', 'b');
-  world.endpoint(2, { ipv4: '10.0.0.2', pod: { namespace: 'ns', name: 'new', uid: 'u-new' } });
+  world.endpoint(2, { addresses: ['10.0.0.2'], pod: { namespace: 'ns', name: 'new', uid: 'u-new' } });
   found({});
   expect((await world.plan(EARLY)).endpoints).toEqual([]);
   await world.plan();

@@ -1,6 +1,7 @@
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import { PORT_EXCESS_FIX } from '@weir/kube';
 import { type LabelMap, labelsKey, NAMESPACE_LABEL, podIdentityLabels } from '@weir/labels';
+import { sameAddresses } from '@weir/net';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type {
@@ -164,7 +165,7 @@ function renumbered({ identity, labels }: EndpointIdentity, identities: Identiti
 function foundAs(row: EndpointRow, context: EndpointContext): EndpointIdentity | undefined {
   const kernel = context.found(row.id);
   if (kernel === undefined || row.pod === undefined) return undefined;
-  if (kernel.ifindex !== row.ifindex || kernel.ipv4 !== row.ipv4) return undefined;
+  if (kernel.ifindex !== row.ifindex || !sameAddresses(kernel.addresses, row.addresses)) return undefined;
   const labels = context.identities.get(kernel.identity)?.labels;
   const { namespace, name } = row.pod;
   if (labels?.[NAMESPACE_LABEL] !== namespace) return undefined;
@@ -215,7 +216,7 @@ function computed(row: EndpointRow, last: EndpointIdentity | undefined, context:
     before?.ready &&
     before.row.ifindex === row.ifindex &&
     before.row.pod?.uid === row.pod?.uid &&
-    before.row.ipv4 === row.ipv4;
+    sameAddresses(before.row.addresses, row.addresses);
   const waiting = (reason: string, labels: LabelMap = {}): EndpointIdentity => {
     if (!same || renumbered(before, context.identities)) return closed(reason, labels);
     const { deletedAt: _, unnumberedSince: __, unlistedSince: ___, ...kept } = before;

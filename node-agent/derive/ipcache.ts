@@ -1,3 +1,5 @@
+import { RESERVED_ID } from '@weir/identity';
+import { parsePrefix, prefixContains } from '@weir/net';
 import type { PeerIdentity } from '@weir/policy';
 import { PartListError } from '@weir/process/parts';
 import { keys, query, type StateDB } from '@weir/statedb';
@@ -8,9 +10,16 @@ import { hostPrefix, prefixKey, prefixOrNone } from './prefixes.ts';
 import { Rows } from './working.ts';
 
 const HOST = 1;
-const WORLD = 2;
 const REMOTE_NODE = 6;
 const KUBE_APISERVER = 7;
+
+/** What needs no input: addresses outside, and those that never leave the node. */
+const ALWAYS = [
+  ['0.0.0.0/0', 'world', RESERVED_ID.world],
+  ['::/0', 'world', RESERVED_ID['world-ipv6']],
+  ['fe80::/10', 'host', HOST],
+] as const;
+const LINK_LOCAL = parsePrefix('fe80::/10');
 
 /**
  * Lower wins. Of its own endpoints a node knows most, then of itself. A pod CIDR beats a CIDR of a rule: an address of the cluster that nobody
@@ -59,6 +68,10 @@ function isIdentity(value: number): boolean {
   return Number.isInteger(value) && value >= 0 && value <= 0xffff_ffff;
 }
 
+function isLinkLocal(prefix: string): boolean {
+  return prefixContains(LINK_LOCAL, parsePrefix(prefix));
+}
+
 /** Best claim first. Among equals the owner's name decides, so that the answer does not depend on the order of arrival. */
 function claimKey({ prefix, rank, owner }: ClaimKey): string {
   return keys.join(prefix, keys.uint(rank, 8), owner);
@@ -102,10 +115,10 @@ export class IpcacheDeriver {
       },
       claimKey,
     );
-    for (const prefix of ['0.0.0.0/0', '::/0']) {
-      const owner = `world ${prefix}`;
-      this.#own(owner, [{ prefix, owner, rank: RANK.world, source: 'world', identity: WORLD }]);
-    }
+    for (const [prefix, source, identity] of ALWAYS)
+      this.#own(`${source} ${prefix}`, [
+        { prefix, owner: `${source} ${prefix}`, rank: RANK[source], source, identity },
+      ]);
   }
 
   setNode(row: NodeRow | undefined, name: string): void {
@@ -114,7 +127,7 @@ export class IpcacheDeriver {
     const own = name === this.#inputs.nodeName;
     for (const address of row?.addresses ?? []) {
       const prefix = hostPrefix(address);
-      if (prefix === undefined) continue;
+      if (prefix === undefined || isLinkLocal(prefix)) continue;
       const source = own ? 'host' : 'remote-node';
       claims.push({ prefix, owner, rank: RANK[source], source, identity: own ? HOST : REMOTE_NODE });
     }
@@ -139,11 +152,14 @@ export class IpcacheDeriver {
     this.#own(owner, claims);
   }
 
-  /** A local endpoint's address; identity 0 while it waits for one. */
-  setLocal(id: number, address: string | undefined, identity: number): void {
+  /** A local endpoint's addresses; identity 0 while it waits for one. */
+  setLocal(id: number, addresses: readonly string[], identity: number): void {
     const owner = `local ${id}`;
-    const prefix = address === undefined ? undefined : hostPrefix(address);
-    this.#own(owner, prefix === undefined ? [] : [{ prefix, owner, rank: RANK.local, source: 'endpoint', identity }]);
+    const prefixes = addresses.flatMap((address) => hostPrefix(address) ?? []);
+    this.#own(
+      owner,
+      prefixes.map((prefix) => ({ prefix, owner, rank: RANK.local, source: 'endpoint', identity })),
+    );
   }
 
   setApiserver(row: ApiserverAddressRow | undefined, address: string): void {
@@ -178,11 +194,11 @@ export class IpcacheDeriver {
     });
   }
 
-  /** A CIDR (or except) that a rule in use names. The whole of a family is the world and needs no number. */
+  /** A CIDR (or except) that a rule in use names. The whole of a family is the world and needs no number, link-local addresses are the host's. */
   setRuleCidr(text: string, named: boolean): void {
     const prefix = prefixOrNone(text);
     // What is no prefix holds no address.
-    if (prefix === undefined || prefix.endsWith('/0')) return;
+    if (prefix === undefined || prefix.endsWith('/0') || isLinkLocal(prefix)) return;
     const owner = `cidr ${prefix}`;
     if (this.#claims.has({ prefix, rank: RANK.cidr, owner }) === named) return;
     this.#own(owner, named ? [{ prefix, owner, rank: RANK.cidr, source: 'cidr', identity: undefined }] : []);

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { LOCAL_ENDPOINT_BASE } from '@weir/identity';
 import type { LabelMap } from '@weir/labels';
+import { sameAddresses } from '@weir/net';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
@@ -158,8 +159,9 @@ export class LocalEndpoints {
     for (const { id, before, info } of computed) {
       if (info === before) continue;
       portNames.set(`local ${id}`, info?.identity ?? 0, info?.namedPorts ?? []);
-      if (before?.identity !== info?.identity || before?.row.ipv4 !== info?.row.ipv4)
-        ipcache.setLocal(id, info?.row.ipv4, info?.identity ?? 0);
+      const [had, addresses] = [before?.row.addresses ?? [], info?.row.addresses ?? []];
+      if (before?.identity !== info?.identity || !sameAddresses(had, addresses))
+        ipcache.setLocal(id, addresses, info?.identity ?? 0);
     }
     this.#dirty.clear();
     const apart = had.symmetricDifference(inUse());

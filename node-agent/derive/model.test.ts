@@ -44,7 +44,7 @@ describe('model', () => {
     // By Weir: known by its endpoint, and not by its object, which outlives that.
     world.pod('here', 'b', [], undefined, ['10.9.9.7']);
     world.remote('here', '10.9.9.7', 257, [], 'u-here');
-    world.endpoint(7, { ipv4: '10.9.9.7', pod: { namespace: 'ns', name: 'here', uid: 'u-here' } });
+    world.endpoint(7, { addresses: ['10.9.9.7'], pod: { namespace: 'ns', name: 'here', uid: 'u-here' } });
     // By another plugin: its object is all that is known.
     world.pod('bridged', 'b', [], undefined, ['10.9.9.8']);
     world.remote('bridged', '10.9.9.8', 257, [], 'u-bridged');
@@ -62,7 +62,7 @@ describe('model', () => {
     await world.plan();
     expect(identity('10.9.9.8')).toBe(0);
     // The same pod in a new sandbox.
-    world.endpoint(8, { ipv4: '10.9.9.7', pod: { namespace: 'ns', name: 'here', uid: 'u-here' } });
+    world.endpoint(8, { addresses: ['10.9.9.7'], pod: { namespace: 'ns', name: 'here', uid: 'u-here' } });
     await world.plan();
     expect(identity('10.9.9.7')).toBe(257);
     expect(identity('10.8.8.8')).toBe(257);

@@ -326,7 +326,7 @@ describe('a policy of which nothing is in force here for want of its sets', () =
 
   it('does not close what an agent finds in the kernel', async () => {
     const world = basic();
-    const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity: 256, slot: 0, revision: 3 };
+    const found = { id: 1, ifindex: 101, addresses: ['10.0.0.1'], identity: 256, slot: 0, revision: 3 };
     world.model.adopt({
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),

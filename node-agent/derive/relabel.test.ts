@@ -36,7 +36,7 @@ describe('a pod of this node that is relabelled while its agent is down', () => 
   /** A restarted agent, over a kernel that has endpoint 1 as `identity`; the operator has given the new labels none yet. */
   async function restarted(identity: number): Promise<World> {
     const world = basic();
-    const found = { id: 1, ifindex: 101, ipv4: '10.0.0.1', identity, slot: 0, revision: 3 };
+    const found = { id: 1, ifindex: 101, addresses: ['10.0.0.1'], identity, slot: 0, revision: 3 };
     world.model.adopt({
       endpoints: [{ ...found, enforced: { ingress: false, egress: false } }],
       slots: new Map(),

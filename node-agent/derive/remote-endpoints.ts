@@ -157,7 +157,7 @@ export class RemoteEndpoints {
     const here = self.addresses.includes(row.node);
     return row.addresses.some((address) => {
       if (!here && !own(address)) return false;
-      for (const { pod: of } of snapshot.list(tables.endpoints, 'ipv4', address))
+      for (const { pod: of } of snapshot.list(tables.endpoints, 'address', address))
         if (of !== undefined && tableKey.pod(of.namespace, of.name) === key) return false;
       if (pod?.addresses.includes(address) !== true || pod.uid === detached?.podUid) return true;
       return row.podUid !== undefined && row.podUid !== (pod.mirrorUid ?? pod.uid);

@@ -53,7 +53,7 @@ export class UnconnectedPods {
       ({ pod }) => pod?.uid === undefined || pod.uid === uid,
     );
     // One that was found in the kernel may not know its pod yet.
-    const found = addresses.flatMap((address) => [...inputs.snapshot.list(tables.endpoints, 'ipv4', address)]);
+    const found = addresses.flatMap((address) => [...inputs.snapshot.list(tables.endpoints, 'address', address)]);
     return [...own, ...found].find(({ gone }) => gone === undefined) ?? own[0];
   }
 }

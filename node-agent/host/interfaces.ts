@@ -11,17 +11,27 @@ export interface NodeInterface {
 
 const run = promisify(execFile);
 
+interface LinkRoute {
+  readonly dst?: string;
+  readonly dev?: string;
+  readonly gateway?: string;
+}
+
 /**
- * The one address behind each interface, by its name: of host routes on the link, as the CNI plugin makes them.
+ * The addresses behind each interface, by its name: of host routes on the link, as the CNI plugin makes them.
  * @throws Error when `ip` cannot be run or understood
  */
-export async function podRoutes(netns?: string): Promise<ReadonlyMap<string, string>> {
-  const routes = (await ipJson(netns, 'route', 'show', 'scope', 'link')) as { dst?: string; dev?: string }[];
-  return new Map(
-    routes.flatMap(({ dst, dev }) =>
-      dst === undefined || dev === undefined || dst.includes('/') || dst === 'default' ? [] : [[dev, dst] as const],
-    ),
-  );
+export async function podRoutes(netns?: string): Promise<ReadonlyMap<string, readonly string[]>> {
+  const found = new Map<string, readonly string[]>();
+  // Routes of IPv6 have no scope.
+  for (const words of [
+    ['-4', 'route', 'show', 'scope', 'link'],
+    ['-6', 'route', 'show', 'type', 'unicast'],
+  ])
+    for (const { dst, dev, gateway } of (await ipJson(netns, ...words)) as LinkRoute[])
+      if (dst !== undefined && dev !== undefined && gateway === undefined && !dst.includes('/') && dst !== 'default')
+        found.set(dev, [...(found.get(dev) ?? []), dst]);
+  return found;
 }
 
 /**

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ApiError, type CiliumEndpoint, type KubeClient, NODE_ANNOTATION, resources } from '@weir/kube';
 import { formatLabels } from '@weir/labels';
+import { addressPair } from '@weir/net';
 import type { Reconciler } from '@weir/reconciler';
 import { type AnyTable, type Derivation, derive, type Key, type StateDB, type Table } from '@weir/statedb';
 import { type Acknowledged, type EndpointStatus, endpointStatus, STATUS_TABLES } from '../core/endpoint-status.ts';
@@ -185,7 +186,7 @@ function ciliumEndpoint(
       ...(acknowledged === undefined
         ? {}
         : { identity: { id: acknowledged.identity, labels: formatLabels(acknowledged.labels) } }),
-      networking: { addressing: [{ ipv4: row.ipv4 }], node: node.address },
+      networking: { addressing: [addressPair(row.addresses)], node: node.address },
       policy: {
         ingress: { enforcing: acknowledged?.enforced.ingress ?? false, state: state === 'ready' ? 'ok' : state },
         egress: { enforcing: acknowledged?.enforced.egress ?? false, state: state === 'ready' ? 'ok' : state },

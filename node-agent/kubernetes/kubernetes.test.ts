@@ -703,7 +703,14 @@ describe('CiliumEndpointWriter', () => {
     writer.start();
     client.failure = new ApiError('is being terminated', { status: 403, reason: 'Forbidden', namespaceGone: true });
     const pod = { namespace: 'going', name: 'app1', uid: 'pod-uid' };
-    await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
+    await core.upsertEndpoint({
+      id: 1,
+      ifindex: 3,
+      interfaceName: 'weir1',
+      addresses: ['10.1.0.2'],
+      pod,
+      createdAt: '',
+    });
     await eventually(
       async () => client.applied,
       (count) => count > 0,
@@ -724,7 +731,14 @@ describe('CiliumEndpointWriter', () => {
         ...{ labels: {}, serviceAccount: 'default', namedPorts: [], addresses: [] },
       }),
     );
-    await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
+    await core.upsertEndpoint({
+      id: 1,
+      ifindex: 3,
+      interfaceName: 'weir1',
+      addresses: ['10.1.0.2'],
+      pod,
+      createdAt: '',
+    });
     await client.written(1);
     expect(client.writes[0]?.object?.metadata.ownerReferences).toMatchObject([{ kind: 'Pod', uid: 'mirror-uid' }]);
   });
@@ -737,7 +751,7 @@ describe('CiliumEndpointWriter', () => {
       id: 1,
       ifindex: 3,
       interfaceName: 'weir1',
-      ipv4: '10.1.0.2',
+      addresses: ['10.1.0.2'],
       pod: { namespace: 'default', name: 'app1', uid: 'pod-uid' },
       createdAt: '',
     };
@@ -746,7 +760,7 @@ describe('CiliumEndpointWriter', () => {
       ...endpoint,
       id: 2,
       ifindex: 4,
-      ipv4: '10.1.0.3',
+      addresses: ['10.1.0.3'],
       pod: { namespace: 'default', name: 'no-uid' },
     } as never);
     await client.written(1);
@@ -786,7 +800,7 @@ describe('CiliumEndpointWriter', () => {
       id,
       ifindex: id,
       interfaceName: `w${id}`,
-      ipv4: `10.1.0.${id}`,
+      addresses: [`10.1.0.${id}`],
       createdAt: '',
       pod,
     });
@@ -811,7 +825,7 @@ describe('CiliumEndpointWriter', () => {
     writer.start();
     const endpoint = (id: number) => {
       const pod = { namespace: 'default', name: `app${id}`, uid: 'pod-uid' };
-      return { id, ifindex: id, interfaceName: `w${id}`, ipv4: `10.1.0.${id}`, createdAt: '', pod };
+      return { id, ifindex: id, interfaceName: `w${id}`, addresses: [`10.1.0.${id}`], createdAt: '', pod };
     };
     await core.upsertEndpoint(endpoint(3));
     await core.upsertEndpoint(endpoint(4));
@@ -901,7 +915,14 @@ describe('removal of this node', () => {
     const count = client.writes.length;
     core.setRealised({ revision: 9, policyVersion: '9' });
     const pod = { namespace: 'default', name: 'p', uid: 'pod-uid' };
-    await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4: '10.1.0.2', pod, createdAt: '' });
+    await core.upsertEndpoint({
+      id: 1,
+      ifindex: 3,
+      interfaceName: 'weir1',
+      addresses: ['10.1.0.2'],
+      pod,
+      createdAt: '',
+    });
     await settle();
     expect(client.writes).toHaveLength(count);
   });

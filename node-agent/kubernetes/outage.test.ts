@@ -112,8 +112,8 @@ async function change(generation: number): Promise<void> {
     }),
   );
   const pod = { namespace: 'default', name: 'app1', uid: 'pod-uid' };
-  const ipv4 = `10.1.0.${generation}`;
-  await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', ipv4, pod, createdAt: '' });
+  const addresses = [`10.1.0.${generation}`];
+  await core.upsertEndpoint({ id: 1, ifindex: 3, interfaceName: 'weir1', addresses, pod, createdAt: '' });
 }
 
 /** Everything is read and written; then the server fails for so long, and meanwhile everything changes. Returns when it answers again. */

@@ -23,7 +23,7 @@ describe('an address that the kernel does not take', () => {
   it('fails the policies that name it, and those of the endpoint that has it', async () => {
     const { world, report } = node();
     world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
-    world.endpoint(2, { pod: { namespace: 'ns', name: 'b', uid: 'u-b' } });
+    world.endpoint(2, { pod: { namespace: 'ns', name: 'b', uid: 'u-b' }, addresses: ['10.0.0.2', 'fd00::2'] });
     const wide: ResolvedRule = {
       ...rule('a', undefined, 8),
       peers: [{ cidr: '192.0.2.0/24', except: ['192.0.2.7/32'] }],
@@ -37,7 +37,8 @@ describe('an address that the kernel does not take', () => {
     expect(failing('198.51.100.1/32', '192.0.2.7/32')).toEqual([
       'wide 2 KernelRefused: the kernel refuses 192.0.2.7/32 (and 1 more on this node): ENOSPC',
     ]);
-    expect(failing('10.0.0.2/32')).toEqual(['other 1 KernelRefused: the kernel refuses 10.0.0.2/32: ENOSPC']);
+    for (const own of ['10.0.0.2/32', 'fd00::2/128'])
+      expect(failing(own)).toEqual([`other 1 KernelRefused: the kernel refuses ${own}: ENOSPC`]);
     expect(failing()).toEqual([]);
   });
 

@@ -1,6 +1,6 @@
 /** What policies suffer from in the kernel: what it refuses, what others took away, and rounds that fail. */
 import { faultAt } from '../datapath/index.ts';
-import type { InUse, Model } from '../derive/index.ts';
+import { hostPrefix, type InUse, type Model } from '../derive/index.ts';
 import { InterfaceGoneError } from '../errors.ts';
 import type { IpcacheRow } from '../tables.ts';
 import { type Fault, type Generations, leftOver } from './policy-failures.ts';
@@ -52,9 +52,9 @@ function* unaddressed(model: Model, { writer }: Acknowledgements): Generator<Fau
     };
   };
   const others = new Map<Generations, number>();
-  for (const { ipv4, policies } of model.states()) {
-    const own = `${ipv4}/32`;
-    if (prefixes.has(own)) yield fault(policies, own);
+  for (const { addresses, policies } of model.states()) {
+    const own = addresses.flatMap((address) => hostPrefix(address) ?? []).find((prefix) => prefixes.has(prefix));
+    if (own !== undefined) yield fault(policies, own);
     else others.set(policies, (others.get(policies) ?? 0) + 1);
   }
   for (const [policies, count] of others)

@@ -1,6 +1,6 @@
 import type { Table, WriteTxn } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
-import type { Model } from '../derive/index.ts';
+import { hostPrefix, type Model } from '../derive/index.ts';
 import type { LaggingEndpointRow } from '../tables.ts';
 import { type Acknowledgements, refusedAddresses, refusedSlots } from './sources.ts';
 
@@ -13,8 +13,9 @@ export function laggingEndpoints(model: Model, { sync, writer, endpoints }: Ackn
   if (sync.broken === undefined && writer.endpoints.failing().length + slots.size + addresses.size === 0)
     return lagging;
   for (const state of model.states()) {
-    const { id, slot, ipv4 } = state;
-    if (endpoints.acknowledged(id) !== state || slots.has(slot) || addresses.has(`${ipv4}/32`)) lagging.add(id);
+    const { id, slot } = state;
+    const refused = state.addresses.some((address) => addresses.has(hostPrefix(address) ?? ''));
+    if (endpoints.acknowledged(id) !== state || slots.has(slot) || refused) lagging.add(id);
   }
   return lagging;
 }

@@ -32,11 +32,11 @@ describe('a pod that another plugin connected', () => {
     world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-a' } });
     expect(await failures(20_000)).toEqual([]);
     // The endpoint of a pod of this name that was there before.
-    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-before' }, ipv4: '10.0.0.7' });
+    world.endpoint(1, { pod: { namespace: 'ns', name: 'a', uid: 'u-before' }, addresses: ['10.0.0.7'] });
     await failures(30_000);
     expect(await failures(40_000)).toEqual([NOT_CONNECTED]);
     // Found in the kernel: nobody has said yet whose it is.
-    world.endpoint(1, { ipv4: '10.0.0.1' });
+    world.endpoint(1, { addresses: ['10.0.0.1'] });
     expect(await failures(50_000)).toEqual([]);
     world.dropEndpoint(1);
     await failures(60_000);
@@ -70,7 +70,7 @@ describe('a pod whose interface is gone', () => {
     expect(both?.message).toMatch(/^pod ns\/c: connected by another network plugin/);
     world.endpoint(3, { pod: { namespace: 'ns', name: 'c', uid: 'u-c' } });
     // Its sandbox was recreated, and nobody has told of the end of the former one.
-    world.endpoint(2, { pod, ipv4: '10.0.0.9' });
+    world.endpoint(2, { pod, addresses: ['10.0.0.9'] });
     expect(await failures(60_000)).toEqual([]);
   });
 });

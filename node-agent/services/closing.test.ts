@@ -160,7 +160,7 @@ it('holds nobody up while it looks at very many sockets', async () => {
 it('closes those of pods, each in its own network namespace', async () => {
   const { db, endpoints, lab } = world;
   db.write([endpoints], (txn) => {
-    const row = { id: 7, ifindex: 7, interfaceName: 'x', ipv4: '', createdAt: '' };
+    const row = { id: 7, ifindex: 7, interfaceName: 'x', addresses: [], createdAt: '' };
     txn.upsert(endpoints, { ...row, netns: `/var/run/netns/${lab.prefix}p` });
     // It has just ended.
     txn.upsert(endpoints, { ...row, id: 8, ifindex: 8, netns: `/var/run/netns/${lab.prefix}gone` });

@@ -25,7 +25,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 function files(log = recordingLogger(), node = 'here', at = folder, callMs = 30_000): StateFiles {
-  const endpoint = { id: 1, ifindex: 2, interfaceName: 'v', ipv4: '10.0.0.1', createdAt: '' };
+  const endpoint = { id: 1, ifindex: 2, interfaceName: 'v', addresses: ['10.0.0.1'], createdAt: '' };
   const subject = new StateFiles({
     folder: at,
     node,

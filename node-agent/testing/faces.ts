@@ -160,7 +160,7 @@ export class Faces {
       id: 2,
       ifindex: this.#server.ifindex,
       interfaceName: this.#server.interfaceName,
-      ipv4: this.#server.address,
+      addresses: [this.#server.address],
       pod: { namespace: 'default', name: 'server', uid: 'u-server' },
       createdAt: '2026-01-01T00:00:00Z',
     };

@@ -97,7 +97,7 @@ export class FakeCore implements Core {
     const state: EndpointStateRow = {
       id: endpoint.id,
       ifindex: endpoint.ifindex,
-      ipv4: endpoint.ipv4,
+      addresses: endpoint.addresses,
       identity: 1000 + endpoint.id,
       labels: endpoint.labels ?? { 'k8s:app': 'web' },
       slot: 0,

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { ipv4Of } from '@weir/net';
 import { CniInstallation, CniService, PodNetwork, vethName } from '../cni/index.ts';
 import { removeCni } from '../cni/install.ts';
 import { cniRemoval } from '../cni/part.ts';
@@ -62,10 +63,10 @@ async function pod(name: string): Promise<LabPod> {
   const row = [...snapshot.all(core.tables.endpoints)].find((endpoint) => endpoint.containerId === name);
   if (row === undefined) throw new Error(`no endpoint of ${name}`);
   await core.upsertEndpoint({ ...row, labels: { 'k8s:io.kubernetes.pod.namespace': 'default', 'k8s:app': name } });
-  const { ipv4: address, ifindex, interfaceName } = row;
+  const { addresses, ifindex, interfaceName } = row;
   const process = new LabPod({
     name,
-    address,
+    address: ipv4Of(addresses) ?? '',
     ifindex,
     interfaceName,
     namespace: basename(netns),

@@ -7,6 +7,7 @@
  * when the slice was written; any other endpoint is left out.
  */
 import type { CiliumEndpointSlice, CiliumIdentity } from '@weir/kube';
+import { addressesOf } from '@weir/net';
 import type { SlicedPod, SliceRow } from '../types.ts';
 import { slicedPods } from './objects.ts';
 
@@ -38,12 +39,12 @@ export function writableSlice(
 
 /** Whether it is the same pod, at addresses that it had. */
 function samePlace(pod: SlicedPod, had: SlicedPod): boolean {
-  const known = addressesOf(had);
-  return pod.uid !== undefined && pod.uid === had.uid && addressesOf(pod).every((address) => known.includes(address));
+  const known = allAddresses(had);
+  return pod.uid !== undefined && pod.uid === had.uid && allAddresses(pod).every((address) => known.includes(address));
 }
 
-function addressesOf({ networking }: SlicedPod): (string | undefined)[] {
-  return networking.addressing.flatMap(({ ipv4, ipv6 }) => [ipv4, ipv6]).filter((address) => address !== undefined);
+function allAddresses({ networking }: SlicedPod): readonly string[] {
+  return networking.addressing.flatMap(addressesOf);
 }
 
 /** Whether the identity was written after the slice: its number may mean other labels now. */

@@ -8,6 +8,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { MOST_NODE_ADDRESSES } from '@weir/kube';
 import { podIdentityLabels } from '@weir/labels';
+import { addressPair } from '@weir/net';
 import { type AnyTable, afterPrefix, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { NoIdentityError, RANGE_ACCOUNT } from '../errors.ts';
 import type { Tables } from '../tables.ts';
@@ -326,14 +327,11 @@ function namerOf(pod: PlacedPod | undefined): Namer | undefined {
 }
 
 function endpointOf(row: PodRow, identity: number, addresses: readonly string[]): SlicedPod {
-  const ipv4 = addresses.find((address) => !address.includes(':'));
-  const ipv6 = addresses.find((address) => address.includes(':'));
-  const pair = { ...(ipv4 === undefined ? {} : { ipv4 }), ...(ipv6 === undefined ? {} : { ipv6 }) };
   return {
     name: row.name,
     id: 0,
     identity,
-    networking: { addressing: [pair], node: row.hostIP },
+    networking: { addressing: [addressPair(addresses)], node: row.hostIP },
     ...(row.namedPorts.length === 0 ? {} : { 'named-ports': row.namedPorts }),
     ...(row.uid === '' ? {} : { uid: row.uid }),
   };

@@ -1,4 +1,5 @@
 export * from './address.ts';
+export * from './addresses.ts';
 export * from './errors.ts';
 export * from './ports.ts';
 export * from './prefix.ts';

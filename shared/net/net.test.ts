@@ -2,11 +2,16 @@ import { isIP } from 'node:net';
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import {
+  addressesOf,
   addressIn,
+  addressPair,
   addressToU32,
   canonicalPrefix,
   formatAddress,
   formatPrefix,
+  ipv4Of,
+  ipv6Of,
+  isAddressOf,
   isV4Mapped,
   maskPrefix,
   NetError,
@@ -14,6 +19,7 @@ import {
   parsePrefix,
   portPrefixes,
   prefixContains,
+  sameAddresses,
   u32ToAddress,
 } from './index.ts';
 
@@ -24,6 +30,35 @@ const v6Bytes = fc
     fc.uint8Array({ minLength: 16, maxLength: 16, max: 1 }).map((keep) => bytes.map((b, i) => b * (keep[i] ?? 0))),
   );
 const anyBytes = fc.oneof(v4Bytes, v6Bytes);
+
+describe('addresses of one host', () => {
+  it.each([
+    [[], {}],
+    [['10.0.0.1'], { ipv4: '10.0.0.1' }],
+    [['fd00::1', 'fd00::2'], { ipv6: 'fd00::1' }],
+    [['fd00::1', '10.0.0.1'], { ipv4: '10.0.0.1', ipv6: 'fd00::1' }],
+  ])('%j are one of each family', (addresses, pair) => {
+    expect(addressPair(addresses)).toEqual(pair);
+    expect(addressesOf(pair)).toEqual(Object.values(pair));
+    expect(ipv4Of(addresses)).toBe(addressPair(addresses).ipv4);
+    expect(ipv6Of(addresses)).toBe(addressPair(addresses).ipv6);
+  });
+
+  it('are the same only in the same order', () => {
+    expect(sameAddresses(['10.0.0.1', 'fd00::1'], ['10.0.0.1', 'fd00::1'])).toBe(true);
+    expect(sameAddresses(['10.0.0.1'], ['10.0.0.1', 'fd00::1'])).toBe(false);
+    expect(sameAddresses(['fd00::1'], ['10.0.0.1'])).toBe(false);
+  });
+
+  it('are of the family that their text shows, where it is one', () => {
+    expect(
+      (['10.0.0.1', 'fd00::1', '10.0.0.01', 'fd00::1::', ''] as const).map((text) => isAddressOf(4, text)),
+    ).toEqual([true, false, false, false, false]);
+    expect(
+      (['10.0.0.1', 'fd00::1', '10.0.0.01', 'fd00::1::', ''] as const).map((text) => isAddressOf(6, text)),
+    ).toEqual([false, true, false, false, false]);
+  });
+});
 
 describe('addresses', () => {
   it('are printed in canonical form', () => {

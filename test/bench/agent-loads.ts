@@ -182,7 +182,7 @@ class Node {
       txn.upsert(identities, { id: LOCAL + at, labels, labelsKey: labelsKey(labels) });
       const pod = { namespace: 'ns', name, uid: name, labels: { app }, serviceAccount: '', namedPorts: [] };
       txn.upsert(localPods, { ...pod, addresses: [ipv4] });
-      const endpoint = { id: 1 + at, ifindex: 100 + at, interfaceName: `lxc${at}`, ipv4 };
+      const endpoint = { id: 1 + at, ifindex: 100 + at, interfaceName: `lxc${at}`, addresses: [ipv4] };
       txn.upsert(endpoints, { ...endpoint, createdAt: '2026-01-01T00:00:00Z', pod: { namespace: 'ns', name } });
     });
   }

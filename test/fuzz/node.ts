@@ -78,7 +78,7 @@ export class FuzzNode {
   connect(pod: Connected): void {
     (this.pods as Connected[]).push(pod);
     const { id, namespace, name, uid, ip } = pod;
-    this.world.endpoint(id, { ipv4: ip, pod: { namespace, name, uid } });
+    this.world.endpoint(id, { addresses: [ip], pod: { namespace, name, uid } });
   }
 
   disconnect(namespace: string, name: string): void {

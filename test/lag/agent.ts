@@ -88,7 +88,7 @@ export class LaggingAgent {
 
   add(pod: LocalPod): void {
     this.pods.set(pod.uid, pod);
-    this.world.endpoint(pod.id, { ipv4: pod.ip, pod: { namespace: 'ns', name: pod.name, uid: pod.uid } });
+    this.world.endpoint(pod.id, { addresses: [pod.ip], pod: { namespace: 'ns', name: pod.name, uid: pod.uid } });
   }
 
   remove(uid: string): void {

@@ -190,7 +190,7 @@ export class LabPod {
       id,
       ifindex: this.ifindex,
       interfaceName: this.interfaceName,
-      ipv4: this.address,
+      addresses: this.address6 === '' ? [this.address] : [this.address, this.address6],
       labels: { 'k8s:io.kubernetes.pod.namespace': 'default', ...labels },
       createdAt: '2026-01-01T00:00:00Z',
     };

@@ -430,7 +430,7 @@ export const input = {
             id,
             ifindex: 100 + id,
             interfaceName: `lxc${id}`,
-            ipv4: LOCAL[id - 1] ?? '',
+            addresses: [LOCAL[id - 1] ?? ''],
             pod: { namespace: 'ns', name: `p${id}` },
             createdAt: '2026-01-01T00:00:00Z',
           });

@@ -176,7 +176,7 @@ export class World {
       id,
       ifindex: 100 + id,
       interfaceName: `lxc${id}`,
-      ipv4: `10.0.0.${id}`,
+      addresses: [`10.0.0.${id}`],
       createdAt: '2026-01-01T00:00:00Z',
       ...fields,
     };
