@@ -9,6 +9,7 @@ import { flowsPart } from './flows/part.ts';
 import { heartbeatPart } from './heartbeat/part.ts';
 import { kubernetesPart } from './kubernetes/part.ts';
 import { masqueradePart } from './masquerade/part.ts';
+import { nodeAddressesPart } from './node-addresses/part.ts';
 import type { AnyAgentPart } from './parts/contract.ts';
 import { routingPart } from './routing/part.ts';
 import { servicesOutsidePart } from './services/outside-part.ts';
@@ -24,6 +25,7 @@ export const AGENT_PARTS: readonly AnyAgentPart[] = [
   socketPart,
   datapathPart,
   corePart,
+  nodeAddressesPart,
   uplinksPart,
   servicesPart,
   servicesOutsidePart,

@@ -87,6 +87,8 @@ export interface NodeRow {
   readonly name: string;
   /** That it reports of itself: its kubelet writes them. */
   readonly addresses: readonly string[];
+  /** That its agent found beside those in its kernel. Absent: none. Of this node the kernel is asked (node-addresses/types.ts). */
+  readonly furtherAddresses?: readonly string[];
   /** Of its pods; nobody changes them once they are set. Another node's count where no older node has some of them. */
   readonly podCidrs: readonly string[];
   /** An API server is at one of its addresses. */

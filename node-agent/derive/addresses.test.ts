@@ -198,6 +198,21 @@ describe('the addresses', () => {
     expect(identity('10.1.3.3')).toBe(6);
   });
 
+  it('of a node are all that it says it has, and of this one those that its kernel has', () => {
+    const { ipcache } = setUp();
+    const identity = (at: string): number | undefined => ipcache.row(`${at}/32`)?.identity;
+    const node = (name: string, addresses: string[], furtherAddresses: string[], podCidrs: string[] = []): void =>
+      ipcache.setNode({ name, addresses, furtherAddresses, podCidrs, kubeApiserver: false }, name);
+    node('a', ['192.0.2.2'], ['198.51.100.2', '198.51.100.3', '10.1.2.1', '198.51.100.0/24'], ['10.1.2.0/24']);
+    node('self', ['192.0.2.1'], ['198.51.100.9']);
+    expect(['192.0.2.2', '198.51.100.2', '198.51.100.3'].map(identity)).toEqual([6, 6, 6]);
+    // A pod's, a prefix, and what this node's kernel would say itself.
+    expect(['10.1.2.1', '198.51.100.9'].map(identity)).toEqual([undefined, undefined]);
+    expect(ipcache.row('198.51.100.0/24')).toBeUndefined();
+    node('a', ['192.0.2.2'], ['198.51.100.2']);
+    expect(['198.51.100.2', '198.51.100.3'].map(identity)).toEqual([6, undefined]);
+  });
+
   it('outside have a number of their own, but for those of pod networks', async () => {
     const { ipcache, addresses } = setUp();
     const prefixes = ['10.1.0.0/16', '10.1.2.0/24', '192.0.2.0/24'];

@@ -80,7 +80,7 @@ function claimKey({ prefix, rank, owner }: ClaimKey): string {
 /**
  * Merges what the tables say of each prefix. `dirty` names the prefixes whose row may differ; `row()` says what it is now.
  *
- * A node's addresses are what its kubelet says of it, so that a taken node can report any. Guarantee: no other node's word is taken for an address in
+ * A node's addresses are what its kubelet and its agent say of it, so that a taken node can report any. Guarantee: no other node's word is taken for an address in
  * any node's pod CIDRs, which are the pods', or that a local endpoint has; and of a node's addresses only those where API servers are, by
  * their own word, are kube-apiserver.
  */
@@ -125,7 +125,8 @@ export class IpcacheDeriver {
     const owner = `node ${name}`;
     const claims: Claim[] = [];
     const own = name === this.#inputs.nodeName;
-    for (const address of row?.addresses ?? []) {
+    const further = own ? [] : (row?.furtherAddresses ?? []);
+    for (const address of [...(row?.addresses ?? []), ...further]) {
       const prefix = hostPrefix(address);
       if (prefix === undefined || isLinkLocal(prefix)) continue;
       const source = own ? 'host' : 'remote-node';

@@ -29,6 +29,7 @@ export const WORST_FIRST = [
   'AddressConflict',
   'PluginNotInUse',
   'RoutesMissing',
+  'NodeAddressesUnknown',
   'ServicesFailing',
   'MasqueradeFailing',
 ];

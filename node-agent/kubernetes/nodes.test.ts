@@ -13,6 +13,7 @@ const node = fc.record({
   name: fc.constantFrom('a', 'b', 'c', 'self'),
   created: fc.constantFrom('2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'),
   addresses,
+  further: addresses,
   podCidrs: fc.subarray(['10.1.0.0/16', '10.1.1.0/24', '10.1.1.9/30', '10.2.0.0/24', 'fd00::/64', 'nonsense'], {
     maxLength: 2,
   }),
@@ -26,11 +27,15 @@ const step = fc.oneof(
   fc.record({ do: fc.constant('slices' as const), slices: fc.uniqueArray(slice, { selector: ({ name }) => name }) }),
 );
 
-function nodeObject({ name, created, addresses, podCidrs }: NodeSeed): KubeNode {
+function nodeObject({ name, created, addresses, further, podCidrs }: NodeSeed): KubeNode {
   return {
     apiVersion: 'v1',
     kind: 'Node',
-    metadata: { name, creationTimestamp: created },
+    metadata: {
+      name,
+      creationTimestamp: created,
+      annotations: { 'weir.dev/addresses': further.join() },
+    },
     spec: { podCIDRs: podCidrs },
     status: { addresses: addresses.map((address) => ({ type: 'InternalIP', address })) },
   };
@@ -122,8 +127,9 @@ describe('NodeTables', () => {
                 .map((one) => ({
                   name: one.name,
                   addresses: [...new Set(one.addresses)],
+                  ...(one.further.length === 0 ? {} : { furtherAddresses: [...new Set(one.further)] }),
                   podCidrs: one.podCidrs.filter((cidr) => counts(cidr, one, [...nodes.values()])),
-                  kubeApiserver: one.addresses.some((address) => servers.has(address)),
+                  kubeApiserver: [...one.addresses, ...one.further].some((address) => servers.has(address)),
                 })),
               ADDRESSES.filter((address) => servers.has(address)),
               [complete, complete],

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import {
   type EndpointSlice,
+  furtherAddresses,
   itemsOf,
   type KubeNode,
   type KubeObject,
@@ -77,7 +78,9 @@ export class NodeTables {
             node.name === nodeName ||
             !cidrKey(cidr).some((key) => overlapping(key).some((other) => isOlder(other, { ...node, created })));
           const podCidrs = node.podCidrs.filter(counts);
-          return [{ ...node, podCidrs, kubeApiserver: node.addresses.some(serves) }];
+          return [
+            { ...node, podCidrs, kubeApiserver: [...node.addresses, ...(node.furtherAddresses ?? [])].some(serves) },
+          ];
         },
         equals: isDeepStrictEqual,
       }),
@@ -169,6 +172,10 @@ function apiserversOf(slice: EndpointSlice): ApiserverSlice {
 function nodeFacts(node: KubeNode): NodeFacts {
   const { name, creationTimestamp: created = '', labels } = node.metadata;
   const zone = textOf(labels?.['topology.kubernetes.io/zone']);
-  const facts = { name, created, addresses: nodeAddresses(node).addresses, podCidrs: nodePodCidrs(node) };
-  return zone === undefined ? facts : { ...facts, zone };
+  const further = furtherAddresses(node);
+  return {
+    ...{ name, created, addresses: nodeAddresses(node).addresses, podCidrs: nodePodCidrs(node) },
+    ...(further.length === 0 ? {} : { furtherAddresses: further }),
+    ...(zone === undefined ? {} : { zone }),
+  };
 }

@@ -2,14 +2,15 @@ import { createKubeClient } from '@weir/kube';
 import { Gauge } from 'prom-client';
 import { VERSION } from '../config/version.ts';
 import { corePart } from '../core/part.ts';
+import { nodeAddressesPart } from '../node-addresses/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { Kubernetes } from './source.ts';
 
 /** Inputs from the API server, and what is written to it. Built before the core starts, which waits for the first lists. */
 export const kubernetesPart = definePart({
   name: 'kubernetes',
-  needs: { core: corePart },
-  build: ({ core }, { config, command, agent, log }) => {
+  needs: { core: corePart, nodeAddresses: nodeAddressesPart },
+  build: ({ core, nodeAddresses }, { config, command, agent, log }) => {
     if (!config.kubernetes || command === 'cleanup') return undefined;
     const { kubeconfig, nodeName } = config;
     const client = createKubeClient({ kubeconfig, userAgent: `weir-agent/${VERSION}` });
@@ -19,13 +20,17 @@ export const kubernetesPart = definePart({
       nodeName,
       problems: () => agent.problems(),
       sources: () => agent.sources(),
+      localAddresses: nodeAddresses.table,
       log,
     });
     return {
       provides: kubernetes,
       start: () => kubernetes.start(),
       stop: () => kubernetes.stop(),
-      conditions: [{ name: 'kubernetes', title: 'Kubernetes', read: () => kubernetes.status() }],
+      conditions: [
+        { name: 'kubernetes', title: 'Kubernetes', read: () => kubernetes.status() },
+        { name: 'announced-addresses', title: 'Announced addresses', read: () => kubernetes.announced() },
+      ],
       metrics: (registry) => {
         new Gauge({
           name: 'weir_agent_kubernetes_connected',

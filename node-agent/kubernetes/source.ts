@@ -12,13 +12,16 @@ import {
   withoutManagedFields,
 } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
+import type { Table } from '@weir/statedb';
 import type { Subscription } from 'rxjs';
 import type { Core, Logger } from '../core.ts';
+import type { LocalAddressRow } from '../node-addresses/part.ts';
 import type { Source } from '../parts/contract.ts';
 import { last, TableSink } from '../parts/table-sink.ts';
 import type { PeerSetRow } from '../tables.ts';
 import { CiliumEndpointWriter } from './cilium-endpoints.ts';
 import { Connection } from './connection.ts';
+import { NodeAnnotationWriter } from './node-annotation.ts';
 import { NodeConditionWriter, type NodeProblems } from './node-condition.ts';
 import { NodePolicyStatusWriter } from './node-policy-status.ts';
 import { APISERVER_SLICE, NodeTables } from './nodes.ts';
@@ -47,6 +50,8 @@ export interface KubernetesOptions {
   readonly sources?: () => readonly Source[];
   /** What is wrong with the node now; asked every 5 s from `start` on. Absent: the Node gets no condition. */
   readonly problems?: NodeProblems;
+  /** The node's addresses by its kernel. Absent: the Node gets no annotation. */
+  readonly localAddresses?: Table<LocalAddressRow>;
   readonly log: Logger;
 }
 
@@ -68,11 +73,12 @@ export class Kubernetes {
   readonly #statusWriter: NodePolicyStatusWriter;
   readonly #eventWriter: PodEventWriter;
   readonly #conditionWriter: NodeConditionWriter | undefined;
+  readonly #annotationWriter: NodeAnnotationWriter | undefined;
   readonly #sources: () => readonly Source[];
   #recoveries: Subscription | undefined;
 
   constructor(options: KubernetesOptions) {
-    const { core, client, nodeName, sources, problems, log } = options;
+    const { core, client, nodeName, sources, problems, localAddresses: local, log } = options;
     const { db, tables } = core;
     this.#client = client;
     this.#log = log;
@@ -124,6 +130,9 @@ export class Kubernetes {
     this.#eventWriter = new PodEventWriter({ core, client, nodeName, connection });
     if (problems !== undefined)
       this.#conditionWriter = new NodeConditionWriter({ db, client, nodeName, connection, log, problems });
+    const { nodes } = tables;
+    if (local !== undefined)
+      this.#annotationWriter = new NodeAnnotationWriter({ db, client, nodeName, nodes, local, connection, log });
   }
 
   start(): void {
@@ -148,6 +157,7 @@ export class Kubernetes {
     });
     this.#eventWriter.start();
     this.#conditionWriter?.start();
+    this.#annotationWriter?.start();
   }
 
   async stop(): Promise<void> {
@@ -158,6 +168,7 @@ export class Kubernetes {
       this.#services?.stop(),
       this.#eventWriter.stop(),
       this.#conditionWriter?.stop(),
+      this.#annotationWriter?.stop(),
       ...Array.from(this.#reflectors.values(), (reflector) => reflector.stop()),
     ]);
     this.#nodes.stop();
@@ -171,7 +182,12 @@ export class Kubernetes {
    * @throws when `stop` comes first
    */
   async markRemoved(value: string): Promise<void> {
-    await Promise.all([this.#endpointWriter.stop(), this.#eventWriter.stop(), this.#conditionWriter?.remove()]);
+    await Promise.all([
+      this.#endpointWriter.stop(),
+      this.#eventWriter.stop(),
+      this.#conditionWriter?.remove(),
+      this.#annotationWriter?.remove(),
+    ]);
     await this.#statusWriter.markRemoved(value);
   }
 
@@ -180,6 +196,12 @@ export class Kubernetes {
     const waiting = [...this.#reflectors].flatMap(([name, reflector]) => (reflector.synced ? [] : [name]));
     if (!connection.ok || waiting.length === 0) return connection;
     return { ok: false, message: `waiting for the first list of ${waiting.join(', ')}` };
+  }
+
+  /** Whether other nodes know this one's addresses. */
+  announced(): { readonly ok: boolean; readonly message: string } {
+    const problem = this.#annotationWriter?.problem();
+    return { ok: problem === undefined, message: problem ?? 'other nodes know them' };
   }
 
   /** What nothing that is enforced depends on: nobody waits for it, and its failures are no failures of the connection. */

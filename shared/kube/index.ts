@@ -4,7 +4,14 @@ export { ApiError, KubeConfigError, KubeError, LeadershipLostError } from './err
 export { heartbeatName } from './heartbeat.ts';
 export * from './kubernetes-objects.ts';
 export { LeaderElector, type LeaderElectorOptions } from './leader.ts';
-export { MOST_NODE_ADDRESSES, type NodeAddresses, nodeAddresses, nodePodCidrs } from './node-facts.ts';
+export {
+  furtherAddresses,
+  MOST_NODE_ADDRESSES,
+  NODE_ADDRESSES_ANNOTATION,
+  type NodeAddresses,
+  nodeAddresses,
+  nodePodCidrs,
+} from './node-facts.ts';
 export { Outage, UNREACHED_FIX } from './outage.ts';
 export { type NamedContainerPort, namedPort, PORT_EXCESS_FIX, podPorts } from './pod-ports.ts';
 export { ServerPulse } from './pulse.ts';

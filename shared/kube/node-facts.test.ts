@@ -1,6 +1,6 @@
 import { expect, it } from '@jest/globals';
 import type { KubeNode } from './kubernetes-objects.ts';
-import { MOST_NODE_ADDRESSES, nodeAddresses, nodePodCidrs } from './node-facts.ts';
+import { furtherAddresses, MOST_NODE_ADDRESSES, nodeAddresses, nodePodCidrs } from './node-facts.ts';
 
 it('counts pod CIDRs that one node can have', () => {
   const said = (spec: KubeNode['spec']) => nodePodCidrs({ metadata: { name: 'a' }, spec } as KubeNode);
@@ -36,4 +36,17 @@ it('counts the first addresses that a node reports, internal ones before externa
   expect(reported).toBe(internal.length + external.length);
   expect(addresses).toHaveLength(MOST_NODE_ADDRESSES);
   expect(addresses.slice(-2)).toEqual([internal.at(-1)?.[1], '1.2.0.0']);
+});
+
+it('counts the first addresses that the agent of a node says', () => {
+  const said = (value: unknown) =>
+    furtherAddresses({
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name: 'a', annotations: { 'weir.dev/addresses': value as string } },
+    });
+  expect(said('192.0.2.1,2001:db8::1,192.0.2.1')).toEqual(['192.0.2.1', '2001:db8::1']);
+  expect([said(''), said(7), said(null), said(undefined)]).toEqual([[], [], [], []]);
+  expect(said(Array.from({ length: 70 }, (_, at) => `192.0.2.${at}`).join())).toHaveLength(MOST_NODE_ADDRESSES);
+  expect(furtherAddresses({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'a' } })).toEqual([]);
 });

@@ -1,7 +1,7 @@
 /** What a node says of addresses. Nothing is read of what has the wrong shape. */
 
 import type { KubeNode } from './kubernetes-objects.ts';
-import { itemsOf, textsIn } from './shapes.ts';
+import { itemsOf, textOf, textsIn } from './shapes.ts';
 
 /** Addresses of one node that count at most. A node has a handful; a kubelet that was taken over reports 20,000, and others each time. */
 export const MOST_NODE_ADDRESSES = 64;
@@ -21,6 +21,15 @@ export function nodeAddresses({ status }: KubeNode): NodeAddresses {
   );
   const addresses = [...new Set(listed)];
   return { addresses: addresses.slice(0, MOST_NODE_ADDRESSES), reported: addresses.length };
+}
+
+/** On a Node: its addresses beside those of its status, as its agent finds them in the kernel, with commas between them. */
+export const NODE_ADDRESSES_ANNOTATION = 'weir.dev/addresses';
+
+/** What the node's agent says of further addresses: the first MOST_NODE_ADDRESSES, each once. */
+export function furtherAddresses({ metadata }: KubeNode): readonly string[] {
+  const text = textOf(metadata.annotations?.[NODE_ADDRESSES_ANNOTATION]) ?? '';
+  return text === '' ? [] : [...new Set(text.split(',', MOST_NODE_ADDRESSES))];
 }
 
 /** Bits that the pod CIDR of one node has at least: whoever claims more addresses than that claims those of others. */

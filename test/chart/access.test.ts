@@ -78,7 +78,7 @@ describe('what components may do with the API', () => {
     expect(verbs).toEqual(['get', 'list', 'watch']);
   });
 
-  it('agents write their own reports, endpoints and Events, and a condition of their nodes, only; nobody writes policies, pods or secrets', () => {
+  it('agents write their own reports, endpoints and Events, and a condition and an annotation of their nodes, only; nobody writes policies, pods or secrets', () => {
     const reads = ['get', 'list', 'watch'];
     const writes = (component: string): string[] =>
       ACCESS.filter((row) => row.component === component && row.verbs.some((verb) => !reads.includes(verb))).map(

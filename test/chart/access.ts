@@ -88,7 +88,11 @@ function agent(): Access[] {
   });
   return [
     of('nodes', ['get', ...WATCH], 'addresses of nodes and their pods; its own uid, as owner of its report'),
-    of('nodes/status', ['patch'], 'condition WeirProblem of its own node; not before Kubernetes 1.30'),
+    of(
+      'nodes/status',
+      ['patch'],
+      'condition WeirProblem and annotation weir.dev/addresses of its own node; not before Kubernetes 1.30',
+    ),
     of('pods', WATCH, "its node's pods: labels, ports, addresses, uid"),
     of('namespaces', WATCH, 'labels of namespaces are part of identities'),
     of('services', WATCH, 'frontends of Services, and their names in events'),

@@ -118,7 +118,7 @@ describe('the agent of one node', () => {
     expect(await apply('node-1', event('d', 'node-1', on('node-1')))).toMatchObject({ code: 0 });
   });
 
-  it('writes condition WeirProblem of its node, and nothing else of any', async () => {
+  it('writes condition WeirProblem and annotation weir.dev/addresses of its node, and nothing else of any', async () => {
     await cluster.applyObjects(
       ['node-3', 'node-4'].map((name) => ({ apiVersion: 'v1', kind: 'Node', metadata: { name, labels: { a: 'b' } } })),
     );
@@ -127,12 +127,19 @@ describe('the agent of one node', () => {
     const condition = (type: string) => ({ status: { conditions: [{ type, status: 'True' }] } });
     expect(await patch('node-3', 'node-3', condition('WeirProblem'))).toMatchObject({ code: 0, stderr: '' });
     expect(await patch('node-3', 'node-4', condition('WeirProblem'))).toMatchObject(refused('and not of node-4'));
+    const addresses = (text: string) => ({ metadata: { annotations: { 'weir.dev/addresses': text } } });
+    expect(await patch('node-3', 'node-3', addresses('192.0.2.1'))).toMatchObject({ code: 0, stderr: '' });
+    const annotation = ['get', 'node', 'node-3', '-o', 'jsonpath={.metadata.annotations.weir\\.dev/addresses}'];
+    expect(await cluster.kubectl(annotation)).toBe('192.0.2.1');
+    expect(await patch('node-3', 'node-4', addresses('192.0.2.1'))).toMatchObject(refused('and not of node-4'));
     const more = refused('an agent writes no more of its node than condition WeirProblem');
+    expect(await patch('node-3', 'node-3', addresses('1'.repeat(5000)))).toMatchObject(more);
     for (const object of [
       condition('Ready'),
       { metadata: { labels: { a: 'c' } } },
       { metadata: { labels: { 'node-role.kubernetes.io/control-plane': '' } } },
       { metadata: { annotations: { a: 'c' } } },
+      { metadata: { annotations: { 'weir.dev/addresses': '192.0.2.1', a: 'c' } } },
       { status: { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] } },
       { status: { capacity: { cpu: '900' } } },
       { status: { daemonEndpoints: { kubeletEndpoint: { Port: 1 } } } },

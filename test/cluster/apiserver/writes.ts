@@ -191,11 +191,14 @@ export class Writes {
   /** What this endpoint writes of an applied configuration: all but status, or status alone. */
   #onlyPart(resource: Resource, config: JsonObject, subresource: string): JsonObject {
     if (subresource === 'status') {
-      const { name = '', resourceVersion, uid } = object(config, 'metadata');
+      const { name = '', resourceVersion, uid, labels, annotations } = object(config, 'metadata');
+      const shared = LABELLED_BY_STATUS.has(resource.storage);
       const metadata: JsonObject = {
         name,
         ...(resourceVersion === undefined ? {} : { resourceVersion }),
         ...(uid === undefined ? {} : { uid }),
+        ...(shared && labels !== undefined ? { labels } : {}),
+        ...(shared && annotations !== undefined ? { annotations } : {}),
       };
       return { apiVersion: apiVersionOf(resource), kind: resource.kind, metadata, status: config.status ?? {} };
     }

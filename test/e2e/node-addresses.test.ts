@@ -1,0 +1,112 @@
+/** Every address of a node is the node: `host` to its own pods, `remote-node` to others, from when the kernel has it. */
+import { afterAll, beforeAll, expect, it } from '@jest/globals';
+import { netnsPath } from '../cluster/fabric.ts';
+import { Cluster } from '../cluster/index.ts';
+import { ipBatch } from '../cluster/run.ts';
+import { eventually } from '../eventually.ts';
+
+/** Of a second interface of node 1, and of a virtual address that moves. */
+const SECOND = '192.0.2.77';
+const VIRTUAL = '192.0.2.200';
+const PODS = ['near', 'far'];
+
+let cluster: Cluster;
+const onNode = (node: number, ...lines: readonly string[]): Promise<unknown> =>
+  ipBatch(lines, netnsPath(cluster.node(node).netns));
+const apply = async (...entities: readonly string[]): Promise<void> => {
+  await cluster.applyObjects([
+    {
+      apiVersion: 'cilium.io/v2',
+      kind: 'CiliumNetworkPolicy',
+      metadata: { name: 'pods', namespace: 'default' },
+      spec: { endpointSelector: {}, egress: [{ toEntities: entities }] },
+    },
+  ]);
+  await cluster.programmed('cnp/pods');
+};
+const probes = (to: string): Promise<string[]> =>
+  Promise.all(PODS.map(async (name) => `${name} ${await cluster.probe(name, to)}`));
+const become = (to: string, ...expected: readonly string[]): Promise<unknown> =>
+  eventually(
+    () => probes(to),
+    (found) => found.join() === expected.join(),
+  );
+const annotation = async (node: string): Promise<string> =>
+  await cluster.kubectl(['get', 'node', node, '-o', 'jsonpath={.metadata.annotations.weir\\.dev/addresses}']);
+
+beforeAll(async () => {
+  cluster = await Cluster.start();
+  await onNode(1, 'link add second type bridge', 'link set second up', `addr add ${SECOND}/32 dev second`);
+  await onNode(2, `route add ${SECOND} via ${cluster.node(1).address}`);
+  for (const name of ['node-1', 'node-2']) {
+    const { process } = await cluster.host(name);
+    await process.serve(name, [80], []);
+  }
+  await cluster.createPods([
+    { name: 'near', node: 1 },
+    { name: 'far', node: 2 },
+  ]);
+});
+afterAll(() => cluster?.stop());
+
+it('a second address is host on its node, remote-node on others, and world on none', async () => {
+  await become(SECOND, 'near reached', 'far reached');
+  await eventually(
+    () => annotation('node-1'),
+    (text) => text === SECOND,
+  );
+  expect(await annotation('node-2')).toBe('');
+  await apply('world');
+  await become(SECOND, 'near dropped', 'far dropped');
+  expect(await cluster.probe('near', '203.0.113.9')).toBe('reached');
+  await apply('host');
+  await become(SECOND, 'near reached', 'far dropped');
+  await apply('remote-node');
+  await become(SECOND, 'near dropped', 'far reached');
+});
+
+it('a virtual address that moves between nodes is followed', async () => {
+  await apply('host');
+  const use = async (node: number, other: number): Promise<void> => {
+    await onNode(node, `addr add ${VIRTUAL}/32 dev eth0`);
+    await onNode(other, `route replace ${VIRTUAL} via ${cluster.node(node).address}`);
+  };
+  await use(1, 2);
+  await become(VIRTUAL, 'near reached', 'far dropped');
+  await eventually(
+    () => annotation('node-1'),
+    (text) => text === [VIRTUAL, SECOND].toSorted().join(),
+  );
+  await onNode(1, `addr del ${VIRTUAL}/32 dev eth0`);
+  await onNode(2, `route del ${VIRTUAL}`);
+  await use(2, 1);
+  await become(VIRTUAL, 'near dropped', 'far reached');
+  await eventually(
+    () => annotation('node-1'),
+    (text) => text === SECOND,
+  );
+  await eventually(
+    () => annotation('node-2'),
+    (text) => text === VIRTUAL,
+  );
+});
+
+it('the broadcast address of its network is the node, and what kube-proxy keeps at kube-ipvs0 is not', async () => {
+  await onNode(
+    1,
+    'link add kube-ipvs0 type bridge',
+    'addr add 192.0.2.10/32 dev kube-ipvs0',
+    'addr add 192.0.2.11/32 dev lo',
+  );
+  const sources = await eventually(
+    async () => {
+      const { stdout } = await cluster.node(1).weir(['table', 'get', 'ipcache', '-o', 'json']);
+      const [, ...lines] = stdout.trim().split('\n');
+      const rows = lines.map((line) => (JSON.parse(line) as { row: { prefix: string; identity: number } }).row);
+      return Object.fromEntries(rows.map(({ prefix, identity }) => [prefix, identity]));
+    },
+    (found) => found['192.0.2.11/32'] === 1,
+  );
+  expect(sources).toMatchObject({ '172.30.0.255/32': 1, [`${SECOND}/32`]: 1 });
+  expect(sources['192.0.2.10/32']).toBeUndefined();
+});
