@@ -10,19 +10,20 @@ interface Ipcache {
 /** Of the addresses of the prefix that are in no longer one. */
 export function classAt(ipcache: Ipcache, classes: ReadonlyMap<number, number>, prefix: string): number {
   const { family, bytes, bits } = parsePrefix(prefix);
+  const world = family === 4 ? RESERVED_ID.world : RESERVED_ID['world-ipv6'];
   let longest = true;
   for (let length = bits; length >= 0; length -= 1) {
     const row = ipcache.get(formatPrefix(maskPrefix(family, bytes, length)));
     if (row === undefined) continue;
     const { identity } = row;
-    if (longest || isLocalCidr(identity) || identity === RESERVED_ID.world) {
+    if (longest || isLocalCidr(identity) || identity === world) {
       const named = classes.get(identity);
       if (named !== undefined) return named;
       if (!isLocalCidr(identity)) return classOf(classes, identity, noneAround);
     }
     longest = false;
   }
-  return classOf(classes, longest ? RESERVED_ID.unknown : RESERVED_ID.world, noneAround);
+  return classOf(classes, longest ? RESERVED_ID.unknown : world, noneAround);
 }
 
 /** For identities that are no CIDR's. */

@@ -27,6 +27,13 @@ function pod(
 const tcp = (name: string, port: number) => ({ name, port, protocol: 'TCP' as const });
 const udp = (name: string, port: number) => ({ name, port, protocol: 'UDP' as const });
 
+/** Outside, in and between the prefixes of `prefixArbitrary`; of both families. */
+export const OUTSIDE_ADDRESSES: readonly string[] = [
+  ...['203.0.113.9', '10.1.2.3', '10.1.2.4', '10.1.200.1', '10.2.0.1', '10.244.0.99'],
+  ...['2001:db8::9', '2001:db8:1:2::3', '2001:db8:1:2::4', '2001:db8:1:200::1', '2001:db8:2::1', 'fd00::1'],
+];
+const API_SERVERS = ['10.1.9.9', '2001:db8:1::9'];
+
 /** Two namespaces, six pods (two of one identity, which give `http` different numbers), three nodes (n3 runs the API server), addresses inside and outside of the usual test prefixes. */
 export const SMALL_WORLD: OracleWorld = {
   endpoints: [
@@ -42,17 +49,15 @@ export const SMALL_WORLD: OracleWorld = {
     { name: 'n2', addresses: ['10.9.0.2'] },
     { name: 'n3', addresses: ['10.9.0.3'], kubeApiserver: true },
   ],
-  externalApiServers: ['10.1.9.9'],
+  externalApiServers: API_SERVERS,
 };
 
 /** Every kind of peer of the small world. Outside addresses fall in and between the prefixes of `prefixArbitrary`. */
 export const SMALL_WORLD_PEERS: readonly OraclePeer[] = [
   ...SMALL_WORLD.endpoints.map((endpoint): OraclePeer => ({ kind: 'endpoint', endpoint })),
   ...SMALL_WORLD.nodes.map((node): OraclePeer => ({ kind: 'node', node })),
-  ...['203.0.113.9', '10.1.2.3', '10.1.2.4', '10.1.200.1', '10.2.0.1', '10.244.0.99', '2001:db8::9', 'fd00::1'].map(
-    (address): OraclePeer => ({ kind: 'outside', address }),
-  ),
-  { kind: 'outside', address: '10.1.9.9', kubeApiserver: true },
+  ...OUTSIDE_ADDRESSES.map((address): OraclePeer => ({ kind: 'outside', address })),
+  ...API_SERVERS.map((address): OraclePeer => ({ kind: 'outside', address, kubeApiserver: true })),
   { kind: 'reserved', name: 'health' },
   { kind: 'reserved', name: 'init' },
   { kind: 'reserved', name: 'ingress' },
@@ -61,12 +66,19 @@ export const SMALL_WORLD_PEERS: readonly OraclePeer[] = [
 ];
 
 const NESTED = ['10.0.0.0/8', '10.1.0.0/16', '10.1.2.0/24', '10.1.2.3/32'];
-const PREFIXES = ['0.0.0.0/0', ...NESTED, '10.2.0.0/16', '10.244.0.0/16', '203.0.113.0/24', '::/0', '2001:db8::/32'];
+const NESTED6 = ['2001:db8::/32', '2001:db8:1::/48', '2001:db8:1:2::/64', '2001:db8:1:2::3/128'];
+/** Of both families. */
+export const PREFIXES: readonly string[] = [
+  ...['0.0.0.0/0', ...NESTED, '10.2.0.0/16', '10.244.0.0/16', '203.0.113.0/24'],
+  ...['::/0', ...NESTED6, '2001:db8:2::/48', 'fd00:244::/48'],
+];
 const EXCEPTS: Record<string, readonly string[]> = {
   '0.0.0.0/0': [...NESTED, '203.0.113.0/24'],
   '10.0.0.0/8': [...NESTED.slice(1), '10.2.0.0/16'],
   '10.1.0.0/16': NESTED.slice(2),
-  '::/0': ['2001:db8::/32'],
+  '::/0': [...NESTED6, 'fd00:244::/48'],
+  '2001:db8::/32': [...NESTED6.slice(1), '2001:db8:2::/48'],
+  '2001:db8:1::/48': NESTED6.slice(2),
 };
 
 export const prefixArbitrary: fc.Arbitrary<string> = fc.constantFrom(...PREFIXES);
