@@ -1,10 +1,9 @@
 import { spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
 import { messageOf } from '@weir/process/errors';
 import type { Start } from '@weir/process/supervised';
 
-/** A line of `ip monitor` about the local table. */
-const LOCAL = /\btable local\b/;
+/** In each line of `ip monitor` about the local table. */
+const LOCAL = 'table local ';
 
 /** `ip monitor route` in the node's network namespace: calls back for each change of the local table. */
 export function routeMonitor(inNode: <T>(body: () => T) => T, onChange: () => void): Start {
@@ -17,8 +16,9 @@ export function routeMonitor(inNode: <T>(body: () => T) => T, onChange: () => vo
     child.on('error', (error) => {
       if (child.pid === undefined) resolve(messageOf(error));
     });
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      if (LOCAL.test(line)) onChange();
+    // Routers change other routes by the thousand. A line in two pieces is missed, and found at the next look.
+    child.stdout.on('data', (lines: Buffer) => {
+      if (lines.includes(LOCAL)) onChange();
     });
     child.once('exit', (code, signal) => resolve(code === null ? `signal ${signal}` : `exit code ${code}`));
     return { ended: promise, stop: () => void child.kill('SIGTERM'), kill: () => void child.kill('SIGKILL') };

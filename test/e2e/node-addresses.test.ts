@@ -96,6 +96,7 @@ it('the broadcast address of its network is the node, and what kube-proxy keeps 
     1,
     'link add kube-ipvs0 type bridge',
     'addr add 192.0.2.10/32 dev kube-ipvs0',
+    'addr add 2001:db8:77::1/64 dev second nodad',
     'addr add 192.0.2.11/32 dev lo',
   );
   const sources = await eventually(
@@ -105,8 +106,12 @@ it('the broadcast address of its network is the node, and what kube-proxy keeps 
       const rows = lines.map((line) => (JSON.parse(line) as { row: { prefix: string; identity: number } }).row);
       return Object.fromEntries(rows.map(({ prefix, identity }) => [prefix, identity]));
     },
-    (found) => found['192.0.2.11/32'] === 1,
+    (found) => found['192.0.2.11/32'] === 1 && found['2001:db8:77::1/128'] === 1,
   );
   expect(sources).toMatchObject({ '172.30.0.255/32': 1, [`${SECOND}/32`]: 1 });
+  await eventually(
+    () => annotation('node-1'),
+    (text) => text.split(',').includes('2001:db8:77::1'),
+  );
   expect(sources['192.0.2.10/32']).toBeUndefined();
 });
