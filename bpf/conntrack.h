@@ -49,12 +49,33 @@ enum ct_status {
 /* The tag of a word (layout.h): bits 32..61. */
 #define CT_TAG(word) ((word) << 2 >> 34)
 
-static __always_inline __u64 ct_tag(const struct ct_key *key)
+static __always_inline __u64 ct_tag(const struct ct_key *key, __u32 family)
 {
 	__u64 mixed = (key->addresses ^ 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
 
+	if (family == 6) {
+		mixed = (mixed ^ (mixed >> 32) ^ key->src6.words[1]) * 0xc4ceb9fe1a85ec53ULL;
+		mixed = (mixed ^ (mixed >> 32) ^ key->dst6.words[0]) * 0xff51afd7ed558ccdULL;
+		mixed = (mixed ^ (mixed >> 32) ^ key->dst6.words[1]) * 0xff51afd7ed558ccdULL;
+	}
 	mixed = (mixed ^ (mixed >> 32) ^ key->rest) * 0xc4ceb9fe1a85ec53ULL;
 	return (mixed & ~(CT_DENIED | CT_LOCAL)) >> 32 << 32;
+}
+
+/* The map of the family: two calls, so that each is made without looking which map it is. */
+static __always_inline struct ct_value *ct_find(const struct ct_key *key, __u32 family)
+{
+	return family == 6 ? bpf_map_lookup_elem(&ct6, key) : bpf_map_lookup_elem(&ct4, key);
+}
+
+static __always_inline long ct_update(const struct ct_key *key, __u32 family, const struct ct_value *v, __u64 flags)
+{
+	return family == 6 ? bpf_map_update_elem(&ct6, key, v, flags) : bpf_map_update_elem(&ct4, key, v, flags);
+}
+
+static __always_inline long ct_remove(const struct ct_key *key, __u32 family)
+{
+	return family == 6 ? bpf_map_delete_elem(&ct6, key) : bpf_map_delete_elem(&ct4, key);
 }
 
 static __always_inline bool ct_established(__u32 flags)
@@ -98,9 +119,9 @@ static __always_inline void ct_remember(struct ct_value *e)
 }
 
 /* What the word of a flow's entry must be for this revision. */
-static __always_inline __u64 ct_current(const struct ct_key *flow, __u64 endpoint_word, bool local)
+static __always_inline __u64 ct_current(const struct ct_key *flow, __u32 family, __u64 endpoint_word, bool local)
 {
-	return ct_tag(flow) | WORD_REVISION(endpoint_word) | (local ? CT_LOCAL : 0);
+	return ct_tag(flow, family) | WORD_REVISION(endpoint_word) | (local ? CT_LOCAL : 0);
 }
 
 /*
@@ -190,28 +211,38 @@ static __always_inline struct ct_share *ct_share_of(const struct packet *p)
 
 /*
  * User space collects what is over. Where it has not for a minute, a packet for which there is no room does, at most once a minute: it looks at the whole
- * table, some 25 ms for 262,144 flows. Without that a node whose agent is gone would fill up for good.
+ * tables, some 25 ms for 262,144 flows. Without that a node whose agent is gone would fill up for good.
  */
 #define COLLECTED_SECONDS 60
 /* A handshake that has been silent for longer makes room. */
 #define HANDSHAKE_SECONDS 5
 
-static long ct_collect_one(void *map, struct ct_key *key, struct ct_value *e, __u32 *now)
+static __always_inline long ct_collect_flow(const struct ct_key *key, struct ct_value *e, __u32 now, const __u32 family)
 {
 	__u64 word = READ_ONCE(e->word);
 	__u32 flags = READ_ONCE(e->flags), id = key->endpoint & (CT_SHARES - 1);
-	__s32 idle = (__s32)(*now - READ_ONCE(e->last_seen));
+	__s32 idle = (__s32)(now - READ_ONCE(e->last_seen));
 	bool half_open = key->protocol == IPPROTO_TCP && !(word & CT_DENIED) && !ct_established(flags);
 	struct ct_share *share;
 	struct ct_key flow;
 
 	if (idle <= (__s32)ct_memory(key->protocol, word, flags) && !(half_open && idle > (__s32)TICKS(HANDSHAKE_SECONDS)))
 		return 0;
-	flow = *key;
+	__builtin_memcpy(&flow, key, family == 6 ? sizeof(flow) : CT4_KEY_BYTES);
 	share = bpf_map_lookup_elem(&ct_shares, &id);
-	if (bpf_map_delete_elem(&ct4, &flow) == 0 && share)
+	if (ct_remove(&flow, family) == 0 && share)
 		__sync_fetch_and_add(&share->flows, -1);
 	return 0;
+}
+
+static long ct_collect_v4(void *map, struct ct_key *key, struct ct_value *e, __u32 *now)
+{
+	return ct_collect_flow(key, e, *now, 4);
+}
+
+static long ct_collect_v6(void *map, struct ct_key *key, struct ct_value *e, __u32 *now)
+{
+	return ct_collect_flow(key, e, *now, 6);
 }
 
 /* Whether there may be more room than before. */
@@ -225,16 +256,17 @@ static __noinline bool ct_collect(void)
 	before = READ_ONCE(*collected);
 	if (now - before < TICKS(COLLECTED_SECONDS) || __sync_val_compare_and_swap(collected, before, now) != before)
 		return false;
-	bpf_for_each_map_elem(&ct4, ct_collect_one, &now, 0);
+	bpf_for_each_map_elem(&ct4, ct_collect_v4, &now, 0);
+	bpf_for_each_map_elem(&ct6, ct_collect_v6, &now, 0);
 	return true;
 }
 
-static __always_inline __u32 ct_store(struct ct_share *share, const struct ct_key *key, const struct ct_value *v)
+static __always_inline __u32 ct_store(struct ct_share *share, const struct ct_key *key, __u32 family, const struct ct_value *v)
 {
 	__u32 most = READ_ONCE(share->most), refused = REASON_CT_SHARE;
 
 	if (!most || READ_ONCE(share->flows) < (__s32)most) {
-		long error = bpf_map_update_elem(&ct4, key, v, BPF_NOEXIST);
+		long error = ct_update(key, family, v, BPF_NOEXIST);
 
 		if (!error) {
 			__sync_fetch_and_add(&share->flows, 1);
@@ -245,7 +277,7 @@ static __always_inline __u32 ct_store(struct ct_share *share, const struct ct_ke
 		refused = REASON_CT_FULL;
 	}
 	/* One that is counted already begins anew. */
-	return bpf_map_update_elem(&ct4, key, v, BPF_EXIST) ? refused : REASON_NONE;
+	return ct_update(key, family, v, BPF_EXIST) ? refused : REASON_NONE;
 }
 
 /*
@@ -267,8 +299,8 @@ static __noinline __maybe_unused __u32 ct_create(const struct packet *p, __u64 c
 
 	if (!share)
 		return REASON_CT_SHARE;
-	refused = ct_store(share, &p->key, &v);
-	return likely(refused == REASON_NONE) || !ct_collect() ? refused : ct_store(share, &p->key, &v);
+	refused = ct_store(share, &p->key, p->family, &v);
+	return likely(refused == REASON_NONE) || !ct_collect() ? refused : ct_store(share, &p->key, p->family, &v);
 }
 
 /* The flow is none any more. */
@@ -276,7 +308,7 @@ static __noinline __maybe_unused void ct_delete(const struct packet *p, const st
 {
 	struct ct_share *share = ct_share_of(p);
 
-	if (bpf_map_delete_elem(&ct4, flow) == 0 && share)
+	if (ct_remove(flow, p->family) == 0 && share)
 		__sync_fetch_and_add(&share->flows, -1);
 }
 

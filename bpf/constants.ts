@@ -11,7 +11,7 @@ export const ENDPOINT_FLAGS = { ingressEnforced: 1, egressEnforced: 2, noSourceC
 /** First class number that a policy compiler may use; the last is 65535. Below: 0 unknown, 1 cluster, 2 world; the rest is reserved. */
 export const FIRST_CLASS = 16;
 
-/** Protocols of verdict keys. `other` stands for every protocol not listed here, with port 0. */
+/** Protocols of verdict keys. `other` stands for every protocol not listed here, with its number as port. */
 export const PROTOCOL = { other: 0, icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
 
 /** `settings` key 0, bit 0: events for allowed new flows. */
@@ -49,7 +49,11 @@ const REASONS: readonly Reason[] = [
     'A later fragment came before its first, or its first did not pass: its ports are unknown.',
   ),
   reason(5, 'unknown-l3', 'The frame is neither IPv4, IPv6 nor ARP, or carries a VLAN tag.'),
-  reason(6, 'ipv6-unsupported', 'IPv6 cannot be judged, and this direction is enforced.'),
+  reason(
+    6,
+    'ipv6-headers',
+    'The IPv6 extension headers cannot be followed: more than 8 or 1,024 bytes, two fragment headers, or a route that goes on.',
+  ),
   reason(7, 'policy-denied', 'A policy rule denies the flow.'),
   reason(8, 'policy', 'The direction is enforced and no policy rule allows the flow.'),
   reason(9, 'unknown-identity', 'The peer has no identity and no policy rule allows unknown peers.'),
@@ -68,6 +72,11 @@ const REASONS: readonly Reason[] = [
   reason(14, 'no-judge', 'A program that ran before judging could not go on with the one that judges.'),
   reason(15, 'no-backend', 'The Service has no endpoint for this client.'),
   reason(16, 'no-service', 'The packet goes to an address of a Service, and could not be translated to an endpoint.'),
+  reason(
+    17,
+    'group-address',
+    'The packet goes to a broadcast or multicast address, and the policy does not allow the host and all pods.',
+  ),
   reason(19, 'source-range', "The client is in none of the Service's source ranges."),
   reason(20, 'nat-full', 'The table of translated flows is full, and the packet would leave with an address of a pod.'),
   reason(21, 'nat-share', 'The endpoint has its whole share of translated flows.'),

@@ -45,6 +45,12 @@ static __always_inline bool address_unspecified(const struct in6_addr *a)
 	return !(a->s6_addr32[0] | a->s6_addr32[1] | a->s6_addr32[2] | a->s6_addr32[3]);
 }
 
+static __always_inline bool address_is(const struct in6_addr *a, const struct address6 *b)
+{
+	return a->s6_addr32[0] == b->quarters[0] && a->s6_addr32[1] == b->quarters[1] && a->s6_addr32[2] == b->quarters[2] &&
+	       a->s6_addr32[3] == b->quarters[3];
+}
+
 /* fe80::/10 */
 static __always_inline bool address_link_local(const struct in6_addr *a)
 {
@@ -105,28 +111,28 @@ static __always_inline bool nd_plain(struct __sk_buff *skb, const struct ipv6hdr
 }
 
 /*
- * Whether a plain message of a pod has addresses with which it finds its node and stays on the link. The pod's own addresses are not
- * known: with `any_source`, where the pod may send all other IPv6 as well, it may solicit and advertise from any.
+ * Whether a plain message of a pod has addresses with which it finds its node and stays on the link. It may solicit and advertise from a
+ * link-local address or its own.
  */
-static __always_inline bool nd_on_link(const struct ipv6hdr *ip, __u8 type, bool any_source)
+static __always_inline bool nd_on_link(const struct ipv6hdr *ip, __u8 type, const struct address6 *own)
 {
 	if (address_unspecified(&ip->saddr))
 		return type == ND_NEIGHBOUR_SOLICITATION && address_solicited_node(&ip->daddr);
-	if (!address_link_local(&ip->saddr) && (!any_source || ip->saddr.s6_addr[0] == 0xff))
+	if (!address_link_local(&ip->saddr) && !address_is(&ip->saddr, own))
 		return false;
 	return address_link_local(&ip->daddr) ||
 	       (type == ND_NEIGHBOUR_SOLICITATION ? address_solicited_node(&ip->daddr) : address_all_nodes(&ip->daddr));
 }
 
 /*
- * Judges a pod's message of `type`, one of the above. From a router's advertisement or redirect its node would take routes, addresses
- * and name servers; there is no router to solicit.
+ * Judges a pod's message of `type`, one of the above; 0: it lies behind extension headers. From a router's advertisement or redirect its
+ * node would take routes, addresses and name servers; there is no router to solicit.
  */
-static __always_inline __u32 nd_from_pod(struct __sk_buff *skb, const struct ipv6hdr *ip, __u8 type, bool enforced)
+static __always_inline __u32 nd_from_pod(struct __sk_buff *skb, const struct ipv6hdr *ip, __u8 type, const struct address6 *own)
 {
-	if (type == ND_ROUTER_ADVERTISEMENT || type == ND_REDIRECT)
+	if (type == ND_ROUTER_ADVERTISEMENT || type == ND_REDIRECT || !type)
 		return REASON_NOT_A_ROUTER;
-	return nd_plain(skb, ip) && nd_on_link(ip, type, !enforced) ? REASON_NONE : REASON_NEIGHBOUR_DISCOVERY;
+	return nd_plain(skb, ip) && nd_on_link(ip, type, own) ? REASON_FORWARDED : REASON_NEIGHBOUR_DISCOVERY;
 }
 
 #endif

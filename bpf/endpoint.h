@@ -11,6 +11,7 @@ struct endpoint {
 	__u32 identity;
 	__u16 id;
 	__u16 quarantine;
+	struct address6 ipv6;
 };
 
 /*
@@ -24,6 +25,8 @@ static __always_inline bool endpoint_copy(const struct endpoint_value *v, __u32 
 	out->identity = READ_ONCE(v->identity);
 	out->id = READ_ONCE(v->id);
 	out->quarantine = READ_ONCE(v->quarantine);
+	out->ipv6.words[0] = READ_ONCE(v->ipv6.words[0]);
+	out->ipv6.words[1] = READ_ONCE(v->ipv6.words[1]);
 	return READ_ONCE(v->ifindex) == ifindex && out->word && WORD_GUARD(out->word) == GUARD_OF(ifindex) &&
 	       READ_ONCE(v->word) == out->word;
 }
@@ -52,19 +55,10 @@ static __noinline bool endpoint_search(__u32 ifindex, struct endpoint *out)
 	return endpoint_in_hash(ifindex, out) || endpoint_in_array(ifindex, out) || endpoint_in_hash(ifindex, out);
 }
 
-/* Writes `out` only when it returns true. */
+/* When it returns false, `out` is not to be used. */
 static __always_inline bool endpoint_find(__u32 ifindex, struct endpoint *out)
 {
-	struct endpoint first, second = {};
-
-	if (likely(endpoint_in_array(ifindex, &first))) {
-		*out = first;
-		return true;
-	}
-	if (!endpoint_search(ifindex, &second))
-		return false;
-	*out = second;
-	return true;
+	return likely(endpoint_in_array(ifindex, out)) || endpoint_search(ifindex, out);
 }
 
 static __always_inline bool endpoint_enforces(const struct endpoint *ep, __u8 direction)

@@ -6,9 +6,6 @@
 #ifndef WEIR_EVENTS_H
 #define WEIR_EVENTS_H
 
-#include <linux/if_ether.h>
-#include <linux/ipv6.h>
-
 #include "metrics.h"
 #include "packet.h"
 #include "policy.h"
@@ -78,15 +75,20 @@ static __noinline void event_emit(struct __sk_buff *skb, const struct packet *p,
 	e->cookie = d->cookie;
 	e->length = skb->len;
 	e->revision = WORD_REVISION(p->ep.word);
-	if (p->family == 4) {
+	if (p->family == 6) {
+		__builtin_memcpy(e->src, &p->key.src6, 16);
+		__builtin_memcpy(e->dst, &p->key.dst6, 16);
+	} else if (p->family == 4) {
 		*(__be32 *)e->src = p->key.src;
 		*(__be32 *)e->dst = p->key.dst;
-		peer = d->identity ?: identity_of(direction == WEIR_EGRESS ? p->key.dst : p->key.src);
+	}
+	if (p->family) {
+		struct ipcache_key key = {};
+
+		address_key(&key, &p->key, p->family, direction == WEIR_EGRESS);
+		peer = d->identity ?: identity_at(&key);
 		e->src_identity = direction == WEIR_EGRESS ? p->ep.identity : peer;
 		e->dst_identity = direction == WEIR_EGRESS ? peer : p->ep.identity;
-	} else if (p->family == 6) {
-		bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr), e->src, 16);
-		bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, daddr), e->dst, 16);
 	}
 	bpf_ringbuf_submit(e, 0);
 	return;

@@ -7,7 +7,7 @@ import { ENDPOINT_FLAGS, SETTINGS } from './constants.ts';
 import { type DatapathEvent, decodeEvent } from './flows.ts';
 import { settingsKey, settingsValue } from './layout.ts';
 import { TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
-import { ETHERTYPE, ethernet, icmp, ip4, ipv4, ipv6, tcp } from './testing/packets.ts';
+import { ETHERTYPE, ethernet, icmp, ip4, ip6, ipv4, ipv6, tcp } from './testing/packets.ts';
 
 const ENFORCED = ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced;
 const path = new TestDatapath();
@@ -104,10 +104,9 @@ describe('events', () => {
     expect(taken()).toMatchObject([
       { direction: 0, reasonName: 'policy', icmpType: 8, sport: 5, srcIdentity: 2000, dstIdentity: 1000 },
     ]);
-    const src = Uint8Array.from({ length: 16 }, (_, at) => at);
-    const dst = src.toReversed();
+    const [src, dst] = [ip6('fd00::1'), Uint8Array.from({ length: 16 }, (_, at) => 32 + at)];
     path.run('egress', ethernet(ipv6({ src, dst, nextHeader: 17, payload: new Uint8Array(8) }), ETHERTYPE.ipv6));
-    expect(taken()).toMatchObject([{ reasonName: 'ipv6-unsupported', family: 6, src, dst, protocol: 17 }]);
+    expect(taken()).toMatchObject([{ reasonName: 'unknown-identity', family: 6, src, dst, protocol: 17 }]);
   });
 
   it('tell of allowed flows only when asked to, once a flow', () => {

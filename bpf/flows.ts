@@ -15,30 +15,36 @@ export interface CtKey {
   readonly direction: number;
 }
 
-export const ctKey: Codec<CtKey> = {
-  size: 16,
-  encode: (value) =>
-    new Writer('ct4 key', 16)
-      .raw(0, value.src, 4, 'src')
-      .raw(4, value.dst, 4, 'dst')
-      .be16(8, value.sport, 'sport')
-      .be16(10, value.dport, 'dport')
-      .u16(12, value.endpoint, 'endpoint')
-      .u8(14, value.protocol, 'protocol')
-      .u8(15, value.direction, 'direction').bytes,
-  decode(bytes) {
-    const view = reader('ct4 key', bytes, 16);
-    return {
-      src: bytes.slice(0, 4),
-      dst: bytes.slice(4, 8),
-      sport: view.getUint16(8),
-      dport: view.getUint16(10),
-      endpoint: view.getUint16(12, true),
-      protocol: view.getUint8(14),
-      direction: view.getUint8(15),
-    };
-  },
-};
+function ctKeyOf(what: string, size: number): Codec<CtKey> {
+  const length = (size - 8) / 2;
+  return {
+    size,
+    encode: (value) =>
+      new Writer(what, size)
+        .be16(0, value.sport, 'sport')
+        .be16(2, value.dport, 'dport')
+        .u16(4, value.endpoint, 'endpoint')
+        .u8(6, value.protocol, 'protocol')
+        .u8(7, value.direction, 'direction')
+        .raw(8, value.src, length, 'src')
+        .raw(8 + length, value.dst, length, 'dst').bytes,
+    decode(bytes) {
+      const view = reader(what, bytes, size);
+      return {
+        sport: view.getUint16(0),
+        dport: view.getUint16(2),
+        endpoint: view.getUint16(4, true),
+        protocol: view.getUint8(6),
+        direction: view.getUint8(7),
+        src: bytes.slice(8, 8 + length),
+        dst: bytes.slice(8 + length, size),
+      };
+    },
+  };
+}
+
+/** Keys of the connection maps, one of each family: addresses of 4 bytes, of 16 bytes. */
+export const CT_KEYS = { ct4: ctKeyOf('ct4 key', 16), ct6: ctKeyOf('ct6 key', 40) } as const;
 
 export interface CtValue {
   /** The policy revision that allowed the flow or, when `denied`, denied it. */
@@ -70,8 +76,8 @@ const TAG_MASK = 0x3fff_ffff;
 export const ctValue: Codec<CtValue> = {
   size: 48,
   encode(value) {
-    if (value.tag > TAG_MASK) throw new LayoutError('ct4 value', 'tag', `${value.tag}`, `an integer in 0..${TAG_MASK}`);
-    return new Writer('ct4 value', 48)
+    if (value.tag > TAG_MASK) throw new LayoutError('ct value', 'tag', `${value.tag}`, `an integer in 0..${TAG_MASK}`);
+    return new Writer('ct value', 48)
       .u32(0, value.revision, 'revision')
       .u32(4, value.tag + (value.denied ? DENIED_BIT : 0) + (value.local ? LOCAL_BIT : 0), 'tag')
       .u32(8, value.lastSeen, 'lastSeen')
@@ -83,7 +89,7 @@ export const ctValue: Codec<CtValue> = {
       .be32(40, value.acked, 'acked').bytes;
   },
   decode(bytes) {
-    const view = reader('ct4 value', bytes, 48);
+    const view = reader('ct value', bytes, 48);
     const tag = view.getUint32(4, true);
     return {
       revision: view.getUint32(0, true),
@@ -101,7 +107,7 @@ export const ctValue: Codec<CtValue> = {
   },
 };
 
-/** An endpoint's share of `ct4`. */
+/** An endpoint's share of `ct4` and `ct6`. */
 export interface CtShare {
   /** As the programs count them. */
   readonly flows: number;
@@ -162,7 +168,7 @@ export function ctMemoryTicks(protocol: number, { flags, denied }: Aging): numbe
 }
 
 /** How far an entry is at that instant. Expired: its time is over, and the kernel remembers it. Gone: the kernel treats it as absent. */
-export function ctAge(key: CtKey, value: CtValue, monotonicNs: bigint): 'live' | 'expired' | 'gone' {
+export function ctAge(key: Pick<CtKey, 'protocol'>, value: CtValue, monotonicNs: bigint): 'live' | 'expired' | 'gone' {
   const idle = (ticksAt(monotonicNs) - value.lastSeen) | 0;
   const over = (value.flags & CT_FLAGS.over) !== 0 && key.protocol !== PROTOCOL.tcp;
   if (idle <= ctTimeoutTicks(key.protocol, value) && !over) return 'live';

@@ -31,11 +31,11 @@ export {
 export { checkElement, ENDPOINT_CELLS, EndpointCells, elementProblem } from './endpoint-cells.ts';
 export { DatapathBuildError, LayoutError } from './errors.ts';
 export {
+  CT_KEYS,
   type CtKey,
   type CtShare,
   type CtValue,
   ctAge,
-  ctKey,
   ctShare,
   ctTimeoutTicks,
   ctValue,

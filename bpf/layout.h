@@ -35,6 +35,14 @@
 #define STAGE_JUDGE_SENT 2 /* judges what a pod sends */
 #define STAGES 3
 
+struct address6 {
+	union {
+		__u64 words[2];
+		__be32 quarters[4];
+		__u8 bytes[16];
+	};
+};
+
 #define ENDPOINT_CELLS 4096
 #define ENDPOINT_CELL(ifindex) ((ifindex) & (ENDPOINT_CELLS - 1))
 
@@ -53,7 +61,7 @@ struct endpoint_value {
 	__u32 identity;
 	__u16 id;
 	__u16 quarantine;
-	__u8 ipv6[16];
+	struct address6 ipv6;
 };
 
 /* prefixlen = 32 + address bits; family 4 (address in the first four bytes) or 6. */
@@ -62,13 +70,14 @@ struct ipcache_key {
 	__u8 family;
 	__u8 pad[3];
 	union {
-		__u8 addr[16];
+		struct address6 v6;
 		__be32 v4;
 	};
 };
 
-#define IPCACHE_V4_BITS (32 + 32)
-#define IPCACHE_V6_BITS (32 + 128)
+#define IPCACHE_FAMILY_BITS 32
+#define IPCACHE_V4_BITS (IPCACHE_FAMILY_BITS + 32)
+#define IPCACHE_V6_BITS (IPCACHE_FAMILY_BITS + 128)
 
 /* bits: those of the prefix that the element is of. */
 struct ipcache_value {
@@ -93,7 +102,7 @@ struct class_value {
 #define CLASS_CLUSTER 1
 #define CLASS_WORLD 2
 
-/* The matched data are 6 bytes; the last two are never matched (prefixlen <= 48). */
+/* The matched data are 6 bytes; the last two are never matched (prefixlen <= 48). port: of ICMP the type, of PROTOCOL_OTHER the protocol. */
 struct verdict_key {
 	__u32 prefixlen;
 	__be16 class;
@@ -109,6 +118,7 @@ struct verdict_key {
 /* Nothing passes by these: there is no proxy, and no authentication. */
 #define VERDICT_REDIRECT 3
 #define VERDICT_AUTHENTICATE 4
+/* Neither TCP, UDP, SCTP, ICMP nor ICMPv6. */
 #define PROTOCOL_OTHER 0
 
 struct verdict_value {
@@ -118,15 +128,11 @@ struct verdict_value {
 	__u32 cookie;
 };
 
-/* Initiator to responder. `direction` is that of the initiator's packets, seen from the endpoint. */
+/*
+ * Initiator to responder. `direction` is that of the initiator's packets, seen from the endpoint. The key of ct6; that of ct4 are its first
+ * CT4_KEY_BYTES.
+ */
 struct ct_key {
-	union {
-		struct {
-			__be32 src;
-			__be32 dst;
-		};
-		__u64 addresses;
-	};
 	union {
 		struct {
 			__be16 sport;
@@ -137,7 +143,20 @@ struct ct_key {
 		};
 		__u64 rest;
 	};
+	union {
+		struct {
+			__be32 src;
+			__be32 dst;
+		};
+		__u64 addresses;
+		struct {
+			struct address6 src6;
+			struct address6 dst6;
+		};
+	};
 };
+
+#define CT4_KEY_BYTES 16
 
 /*
  * word: bits 0..31 the policy revision that decided the flow, 32..61 a tag made of the key, so that an entry that was
@@ -175,7 +194,7 @@ struct ct_value {
 #define CT_SHARES 4096
 
 /*
- * flows: of one endpoint in ct4, as the programs count them; user space corrects that by what it has counted, and takes away what it has deleted.
+ * flows: of one endpoint in ct4 and ct6, as the programs count them; user space corrects that by what it has counted, and takes away what it has deleted.
  * most: as many as it may have; 0: no limit.
  */
 struct ct_share {
@@ -193,16 +212,19 @@ struct fragment_key {
 	__u8 set;
 };
 
-/* seen: ticks as above. For ICMP: sport = identifier, dport = type. */
+/*
+ * addresses: of IPv4 both, of IPv6 a hash of them. id: of IPv4 the identification and, above it, the protocol. seen: ticks as above. end: bytes of the
+ * datagram that its first fragment's headers take; no later fragment may reach into them. For ICMP: sport = identifier, dport = type.
+ */
 struct fragmented {
-	__be32 src;
-	__be32 dst;
-	__be16 id;
-	__u8 protocol;
-	__u8 pad;
+	__u64 addresses;
+	__u32 id;
+	__u32 seen;
 	__be16 sport;
 	__be16 dport;
-	__u32 seen;
+	__u8 protocol;
+	__u8 pad;
+	__u16 end;
 };
 
 struct fragment_value {
@@ -258,7 +280,7 @@ enum reason {
 	REASON_INVALID_SOURCE = 3,
 	REASON_FRAGMENT_WITHOUT_FIRST = 4,
 	REASON_UNKNOWN_L3 = 5,
-	REASON_IPV6_UNSUPPORTED = 6,
+	REASON_IPV6_HEADERS = 6,
 	REASON_POLICY_DENIED = 7,
 	REASON_POLICY = 8,
 	REASON_UNKNOWN_IDENTITY = 9,
@@ -269,6 +291,7 @@ enum reason {
 	REASON_NO_JUDGE = 14,
 	REASON_NO_BACKEND = 15,
 	REASON_NO_SERVICE = 16,
+	REASON_GROUP_ADDRESS = 17,
 	REASON_SOURCE_RANGE = 19,
 	REASON_NAT_FULL = 20,
 	REASON_NAT_SHARE = 21,
@@ -291,11 +314,11 @@ _Static_assert(sizeof(struct class_key) == 8, "class_key");
 _Static_assert(sizeof(struct class_value) == 8, "class_value");
 _Static_assert(sizeof(struct verdict_key) == 12, "verdict_key");
 _Static_assert(sizeof(struct verdict_value) == 8, "verdict_value");
-_Static_assert(sizeof(struct ct_key) == 16, "ct_key");
+_Static_assert(sizeof(struct ct_key) == 40, "ct_key");
 _Static_assert(sizeof(struct ct_value) == 48, "ct_value");
 _Static_assert(sizeof(struct ct_share) == 8, "ct_share");
 _Static_assert(sizeof(struct fragment_key) == 4, "fragment_key");
-_Static_assert(sizeof(struct fragment_value) == 80, "fragment_value");
+_Static_assert(sizeof(struct fragment_value) == 96, "fragment_value");
 _Static_assert(sizeof(struct event) == 80, "event");
 
 #endif

@@ -8,7 +8,7 @@ import fc from 'fast-check';
 
 import { buildDatapath, objectFor, SKB_ACCESS } from './build.ts';
 import { DatapathBuildError, LayoutError } from './errors.ts';
-import { ctAge, ctKey, ctShare, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
+import { CT_KEYS, ctAge, ctShare, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
 import { classKey, classValue, endpointValue, ipcacheKey, ipcacheValue, verdictKey, verdictValue } from './layout.ts';
 import { MAPS } from './maps.ts';
 import { TestDatapath } from './testing/datapath.ts';
@@ -49,7 +49,8 @@ describe('codecs', () => {
     check(verdictKey, fc.record({ class: u16, direction: u8, protocol: u8, port: u16, portBits }));
     check(verdictValue, fc.record({ verdict: u8, priority: u8, proxyPort: u16, cookie: u32 }));
     const ports = { sport: u16, dport: u16, endpoint: u16 };
-    check(ctKey, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
+    check(CT_KEYS.ct4, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
+    check(CT_KEYS.ct6, fc.record({ src: long, dst: long, ...ports, protocol: u8, direction: u8 }));
     const counters = { packets: u64, bytes: u64 };
     const tag = fc.integer({ min: 0, max: 0x3fff_ffff });
     const flow = {
@@ -76,11 +77,11 @@ describe('codecs', () => {
     }
     expect(() => ipcacheKey.encode({ address: new Uint8Array(4), bits: 33 })).toThrow('ipcache key.bits: 33');
     expect(() => ipcacheKey.encode({ address: new Uint8Array(5), bits: 0 })).toThrow(LayoutError);
-    expect(() => ctKey.decode(new Uint8Array(15))).toThrow('expected 16 bytes');
+    expect(() => CT_KEYS.ct4.decode(new Uint8Array(15))).toThrow('expected 16 bytes');
   });
 
   it('know when a flow’s time is over for the kernel, and when it is forgotten', () => {
-    const key = ctKey.decode(new Uint8Array(16));
+    const key = CT_KEYS.ct4.decode(new Uint8Array(16));
     const value = { ...ctValue.decode(new Uint8Array(48)), lastSeen: 1000 };
     const at = (seconds: bigint) => 1000n * TICK_NS + seconds * 1_000_000_000n;
     const ages = (protocol: number, fields: Partial<typeof value>, ...seconds: bigint[]): string[] =>
@@ -130,7 +131,7 @@ describe('the object', () => {
       endpoint_value: 40,
       ipcache_key: 24,
       ipcache_value: 12,
-      ct_key: 16,
+      ct_key: 40,
       ct_value: 48,
       ct_share: 8,
       event: EVENT_SIZE,
@@ -147,8 +148,11 @@ describe('the object', () => {
       ['verdict_key', 'class', 4],
       ['verdict_key', 'port', 8],
       ['verdict_value', 'cookie', 4],
-      ['ct_key', 'endpoint', 12],
-      ['ct_key', 'direction', 15],
+      ['ct_key', 'endpoint', 4],
+      ['ct_key', 'direction', 7],
+      ['ct_key', 'src', 8],
+      ['ct_key', 'dst', 12],
+      ['ct_key', 'dst6', 24],
       ['ct_value', 'last_seen', 8],
       ['ct_value', 'stamp', 20],
       ['ct_value', 'bytes', 32],

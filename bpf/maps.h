@@ -67,9 +67,16 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
+	__uint(key_size, CT4_KEY_BYTES);
+	__uint(value_size, sizeof(struct ct_value));
+} ct4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
 	__type(key, struct ct_key);
 	__type(value, struct ct_value);
-} ct4 SEC(".maps");
+} ct6 SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -55,11 +55,6 @@ static __always_inline void v6_address(struct nat_address *to, const struct in6_
 	__builtin_memcpy(to, from, sizeof(*to));
 }
 
-static __always_inline bool is_icmp(__u8 protocol)
-{
-	return protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
-}
-
 /* Of an echo: NAT_QUESTION, NAT_ANSWER; else 0. */
 static __always_inline __u8 echo_query(__u8 protocol, __u8 type)
 {
@@ -70,7 +65,7 @@ static __always_inline __u8 echo_query(__u8 protocol, __u8 type)
 
 static __always_inline bool is_error(__u8 protocol, __u8 type)
 {
-	return protocol == IPPROTO_ICMP ? icmp_error(type) : protocol == IPPROTO_ICMPV6 && type >= 1 && type <= 4;
+	return is_icmp(protocol) && icmp_error(type, protocol == IPPROTO_ICMP ? 4 : 6);
 }
 
 /* Ports, or what stands for them, from the 8 bytes at `at`; false where the packet has not so many. */

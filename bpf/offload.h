@@ -67,61 +67,23 @@ static __always_inline __u32 l4_checksum_offset(__u8 protocol)
 }
 
 /*
- * Whether the checksum is that of the packet's own L4 header, `l4` bytes into the frame, or of something behind it, as in a tunnel. Of
- * ICMP more is judged than its header: what an error quotes. Nobody leaves its checksum.
+ * Whether the packet is delivered as it was judged: no checksum is left, or it is that of the packet's own L4 header, `l4` bytes into the frame, or of
+ * something behind it, as in a tunnel. Of ICMP more is judged than its header: what an error quotes. Nobody leaves its checksum, nor that of a later
+ * fragment (`protocol` 0).
  */
-static __always_inline bool checksum_in_place(__u32 left, __u32 l4, __u8 protocol)
-{
-	__u32 own = l4_checksum_offset(protocol);
-
-	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
-		return false;
-	/* A start before the frame's is negative. */
-	return (own && left == CHECKSUM_LEFT(l4, own)) || (__s16)left >= (__s32)(l4 + l4_header_bytes(protocol));
-}
-
-/* The same of any frame. Of other protocols than these nothing is judged that a checksum could be written over. */
-static __noinline bool checksum_in_place_of_frame(struct __sk_buff *skb, __u32 left)
-{
-	struct ipv6hdr ip6;
-	struct iphdr ip;
-	__be16 ethertype;
-
-	if (bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, sizeof(ethertype)))
-		return false;
-	switch (ethertype) {
-	case bpf_htons(ETH_P_IP):
-		return !bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) && !(ip.frag_off & bpf_htons(IP_OFFSET_MASK)) &&
-		       checksum_in_place(left, ETH_HLEN + ip.ihl * 4, ip.protocol);
-	case bpf_htons(ETH_P_IPV6):
-		return !bpf_skb_load_bytes(skb, ETH_HLEN, &ip6, sizeof(ip6)) &&
-		       checksum_in_place(left, ETH_HLEN + sizeof(ip6), ip6.nexthdr);
-	default:
-		return ethertype != bpf_htons(ETH_P_ARP);
-	}
-}
-
-/* Whether the packet will be delivered as it is judged: no checksum is left that is written over its headers. */
-static __always_inline bool offload_harmless(struct __sk_buff *ctx)
+static __always_inline bool offload_harmless(struct __sk_buff *ctx, __u32 l4, __u8 protocol)
 {
 	const struct sk_buff *skb = kernel_skb(ctx);
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = data;
-	struct iphdr *ip = data + ETH_HLEN;
-	__u32 left;
+	__u32 own, left;
 
 	if (SKB_IP_SUMMED(skb) != CHECKSUM_PARTIAL)
 		return true;
 	left = SKB_FIELD(skb, csum) - SKB_FIELD(skb, mac_header);
-	/* What pods send most, without a call. */
-	if (likely((void *)(ip + 1) <= end && eth->h_proto == bpf_htons(ETH_P_IP) && *(__u8 *)ip == 0x45 &&
-		   !(ip->frag_off & bpf_htons(IP_OFFSET_MASK)))) {
-		if (ip->protocol == IPPROTO_TCP && left == CHECKSUM_LEFT(ETH_HLEN + sizeof(*ip), 16))
-			return true;
-		if (ip->protocol == IPPROTO_UDP && left == CHECKSUM_LEFT(ETH_HLEN + sizeof(*ip), 6))
-			return true;
-	}
-	return checksum_in_place_of_frame(ctx, left);
+	own = l4_checksum_offset(protocol);
+	if (likely(own && left == CHECKSUM_LEFT(l4, own)))
+		return true;
+	/* A start before the frame's is negative. */
+	return protocol && !is_icmp(protocol) && (__s16)left >= (__s32)(l4 + l4_header_bytes(protocol));
 }
 
 #endif

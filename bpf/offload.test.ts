@@ -145,7 +145,7 @@ describe.each(SKB_ACCESS)('reading the kernel’s packet: %s', (access) => {
     if (far !== undefined) ip('netns', 'delete', far);
     path.close();
   });
-  beforeEach(() => path.endpoint({ ifindex: pair.ifindex, ipv4: POD_ADDRESS, flags: 0 }));
+  beforeEach(() => path.endpoint({ ifindex: pair.ifindex, ipv4: POD_ADDRESS, ipv6: 'fd00::2', flags: 0 }));
 
   const misplaced = (direction: Direction): bigint => path.count('misplaced-checksum', direction);
   const seen = (): bigint => path.count('forwarded', 'egress') + misplaced('egress');
@@ -170,7 +170,7 @@ describe.each(SKB_ACCESS)('reading the kernel’s packet: %s', (access) => {
   }
 
   it('a datagram to an allowed port is delivered to no other', async () => {
-    path.endpoint({ ifindex: pair.ifindex, ipv4: POD_ADDRESS, flags: ENDPOINT_FLAGS.egressEnforced });
+    path.endpoint({ ifindex: pair.ifindex, ipv4: POD_ADDRESS, ipv6: 'fd00::2', flags: ENDPOINT_FLAGS.egressEnforced });
     const frame = (payload: Uint8Array) => ethernet(ipv4({ src: POD_ADDRESS, dst: FAR, protocol: 17, payload }));
     const honest = frame(udp({ sport: 40_000, dport: ALLOWED, payload: bytes(LONG) }));
     expect([await passes(frame(disguised()), 34, 2), await heardFar()]).toEqual([false, 'heard ']);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * From bytes to struct packet. Every length is checked against the IP total length, not only against the buffer:
- * padding behind the datagram is not payload. IP options are skipped by the header length.
+ * From bytes to struct packet, of either family. Every length is checked against the one that IP gives, not only against the buffer:
+ * padding behind the datagram is not payload. IPv4 options are skipped by the header length, IPv6 extension headers are followed.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
@@ -13,9 +13,11 @@
 
 #include "discovery.h"
 #include "fragments.h"
+#include "headers.h"
+#include "icmp.h"
 #include "packet.h"
 
-/* Ethernet, the longest IPv4 header, and the fixed part of TCP. */
+/* Ethernet, the longest IPv4 header (or that of IPv6, and 20 bytes more), and the fixed part of TCP. */
 #define HEADER_BYTES (ETH_HLEN + 60 + 20)
 
 struct arp_ipv4 {
@@ -30,76 +32,35 @@ struct arp_ipv4 {
 	__u8 target_ip[4];
 };
 
-/* Bytes of L4 header that must lie in the first fragment and that no later fragment may overlap. */
-static __always_inline __u32 l4_header_bytes(__u8 protocol)
-{
-	switch (protocol) {
-	case IPPROTO_TCP:
-		return 20;
-	case IPPROTO_UDP:
-	case IPPROTO_ICMP:
-		return 8;
-	case IPPROTO_SCTP:
-		return 12;
-	default:
-		return 0;
-	}
-}
-
-/* The ICMP query that `type` belongs to (its request type), or -1. */
-static __always_inline int icmp_query(__u8 type)
-{
-	switch (type) {
-	case 8: /* echo */
-	case 13: /* timestamp */
-	case 15: /* information */
-	case 17: /* address mask */
-	case 42: /* extended echo */
-		return type;
-	case 0:
-		return 8;
-	case 14:
-	case 16:
-	case 18:
-	case 43:
-		return type - 1;
-	default:
-		return -1;
-	}
-}
-
-/* Errors that quote the packet they are about. A redirect (5) is not one: it asks the host to change its routes. */
-static __always_inline bool icmp_error(__u8 type)
-{
-	return type == ICMP_DEST_UNREACH || type == ICMP_SOURCE_QUENCH || type == ICMP_TIME_EXCEEDED ||
-	       type == ICMP_PARAMETERPROB;
-}
-
-/* The flow that a packet of `key` would be a reply of. */
-static __always_inline struct ct_key flow_reversed(const struct ct_key *key)
+/* Writes the flow that a packet of `key` would be a reply of. */
+static __always_inline void flow_reverse(const struct ct_key *key, struct ct_key *reply, __u32 family)
 {
 	__u32 ports = (__u32)key->rest;
 
-	return (struct ct_key){
-		.addresses = key->addresses << 32 | key->addresses >> 32,
-		.rest = ((key->rest >> 32 ^ 1ULL << 24) << 32) | (__u32)(ports << 16 | ports >> 16),
-	};
+	reply->rest = ((key->rest >> 32 ^ 1ULL << 24) << 32) | (__u32)(ports << 16 | ports >> 16);
+	if (family == 6) {
+		struct address6 src = key->src6;
+
+		reply->src6 = key->dst6;
+		reply->dst6 = src;
+	} else {
+		reply->addresses = key->addresses << 32 | key->addresses >> 32;
+	}
 }
 
 /*
- * Sets p->reply: the flow this packet would be a reply of. An ICMP query and its answer share identifier and request
- * type, which do not swap sides.
+ * Sets p->reply, and which lookups make sense. An ICMP query and its answer share identifier and request type, which do not
+ * swap sides.
  */
-static __always_inline void packet_orient(struct packet *p)
+static __always_inline void packet_orient(struct packet *p, __u8 protocol, const __u32 family)
 {
-	p->reply = flow_reversed(&p->key);
-}
+	int query;
 
-static __always_inline void packet_orient_icmp(struct packet *p)
-{
-	int query = icmp_query(p->icmp_type);
-
-	packet_orient(p);
+	flow_reverse(&p->key, &p->reply, family);
+	p->track = TRACK_ALL;
+	if (protocol != icmp_of(family))
+		return;
+	query = icmp_query(p->icmp_type, family);
 	p->reply.rest = (p->reply.rest >> 32 << 32) | ((__u32)bpf_htons(query) << 16) | (__u16)p->key.rest;
 	if (query < 0)
 		p->track = 0;
@@ -107,67 +68,26 @@ static __always_inline void packet_orient_icmp(struct packet *p)
 		p->track = query == p->icmp_type ? TRACK_FORWARD | TRACK_CREATE : TRACK_REPLY;
 }
 
-/*
- * Fills the packet from the IPv4 header on; returns a drop reason or REASON_NONE. `p` itself is handed to no helper and
- * no subprogram, so that the compiler can keep it in registers.
- */
-static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
+/* A later fragment: the ports are those that its first one carried. `offset`: as struct headers has it. */
+static __always_inline __u32 parse_fragment(struct packet *p, __u64 addresses, __u32 offset, const __u32 family)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + ETH_HLEN;
-	__u32 header, total, available, payload, fragment;
-	__u8 version_ihl, protocol;
-	struct ct_key key;
-	__u8 *l4;
-
-	if ((void *)(ip + 1) > end)
-		return REASON_INVALID_PACKET;
-	version_ihl = *(__u8 *)ip;
-	header = (version_ihl & 0xf) * 4;
-	available = skb->len - ETH_HLEN;
-	total = bpf_ntohs(ip->tot_len);
-	/* A TCP super-packet longer than 64 KiB has no total length; only offload makes one. */
-	if (unlikely(!total) && skb->gso_size)
-		total = available;
-	if (unlikely(version_ihl >> 4 != 4 || header < sizeof(*ip) || total < header || total > available))
-		return REASON_INVALID_PACKET;
-	payload = total - header;
-	protocol = ip->protocol;
-	p->key.addresses = ct_addresses(ip->saddr, ip->daddr);
-	p->key.rest = ct_rest(p->ep.id, protocol, p->direction);
-	if (p->direction == WEIR_EGRESS && unlikely(ip->saddr != p->ep.ipv4) &&
-	    !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
-		return REASON_INVALID_SOURCE;
-	/* On no wire (RFC 1122, 3.2.1.3); but a node with route_localnet, which kube-proxy sets, takes it for its own. */
-	if (p->direction == WEIR_EGRESS && unlikely((ip->daddr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)))
-		return REASON_INVALID_PACKET;
-
-	fragment = bpf_ntohs(ip->frag_off);
-	p->track = TRACK_ALL;
-	if (unlikely(fragment & IP_OFFSET_MASK)) {
-		__u32 offset = (fragment & IP_OFFSET_MASK) * 8;
-
-		if (offset < l4_header_bytes(protocol) || offset + payload + header > 65535)
-			return REASON_INVALID_PACKET;
-		key = p->key;
-		p->later_fragment = true;
-		if (!fragment_recall(&key, ip->id)) {
-			p->track = 0;
-			/* It may have overtaken its first. */
-			return endpoint_enforces(&p->ep, p->direction) ? REASON_FRAGMENT_WITHOUT_FIRST : REASON_NONE;
-		}
-		p->key.rest = key.rest;
-		if (protocol == IPPROTO_ICMP) {
-			p->icmp_type = bpf_ntohs(key.dport);
-			packet_orient_icmp(p);
-		} else {
-			packet_orient(p);
-		}
-		p->track &= ~TRACK_CREATE;
-		return REASON_NONE;
+	p->later_fragment = true;
+	if (!fragment_recall(&p->key, addresses, p->headers.fragment, offset)) {
+		p->track = 0;
+		/* It may have overtaken its first. */
+		return endpoint_enforces(&p->ep, p->direction) ? REASON_FRAGMENT_WITHOUT_FIRST : REASON_NONE;
 	}
+	if (p->key.protocol == icmp_of(family))
+		p->icmp_type = bpf_ntohs(p->key.dport);
+	packet_orient(p, p->key.protocol, family);
+	p->track &= ~TRACK_CREATE;
+	return REASON_NONE;
+}
 
-	l4 = (void *)ip + header;
+/* `payload`: bytes of the L4 packet, as IP counts them. `more`: fragments follow. */
+static __always_inline __u32 parse_l4(struct packet *p, const __u8 *l4, const void *end, __u32 payload, bool more, __u8 protocol,
+				      const __u32 family)
+{
 	switch (protocol) {
 	case IPPROTO_TCP: {
 		__u32 length;
@@ -175,7 +95,7 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 		if (unlikely(payload < 20 || (void *)(l4 + 20) > end))
 			return REASON_INVALID_PACKET;
 		length = (l4[12] >> 4) * 4;
-		if (unlikely(length < 20 || (length > payload && !(fragment & IP_MORE_FRAGMENTS))))
+		if (unlikely(length < 20 || (length > payload && !more)))
 			return REASON_INVALID_PACKET;
 		p->tcp_flags = l4[13];
 		p->tcp_number = *(__be32 *)(l4 + (p->direction == WEIR_EGRESS ? 8 : 4));
@@ -193,24 +113,163 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p)
 		p->key.rest |= *(__u32 *)l4;
 		break;
 	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		/* In the other family it is a protocol like others. */
+		if (protocol != icmp_of(family))
+			break;
 		if (unlikely(payload < 8 || (void *)(l4 + 8) > end))
 			return REASON_INVALID_PACKET;
 		p->icmp_type = l4[0];
 		p->icmp_code = l4[1];
 		p->key.rest |= (__u32)bpf_htons(p->icmp_type) << 16;
-		if (icmp_query(p->icmp_type) >= 0)
+		if (icmp_query(p->icmp_type, family) >= 0)
 			p->key.rest |= *(__be16 *)(l4 + 4);
 		break;
 	}
-	if (protocol == IPPROTO_ICMP)
-		packet_orient_icmp(p);
-	else
-		packet_orient(p);
-	if (unlikely(fragment & IP_MORE_FRAGMENTS)) {
-		p->first_fragment = true;
-		p->fragment_id = ip->id;
-	}
+	packet_orient(p, protocol, family);
 	return REASON_NONE;
+}
+
+/* Fills the packet from the IPv4 header on; returns a drop reason or REASON_NONE. */
+static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p, const __u32 direction)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = data + ETH_HLEN;
+	__u32 header, total, available, payload, fragment;
+	__u8 version_ihl, protocol;
+
+	if ((void *)(ip + 1) > end)
+		return REASON_INVALID_PACKET;
+	version_ihl = *(__u8 *)ip;
+	header = (version_ihl & 0xf) * 4;
+	available = skb->len - ETH_HLEN;
+	total = bpf_ntohs(ip->tot_len);
+	/* A TCP super-packet longer than 64 KiB has no total length; only offload makes one. */
+	if (unlikely(!total) && skb->gso_size)
+		total = available;
+	if (unlikely(version_ihl >> 4 != 4 || header < sizeof(*ip) || total < header || total > available))
+		return REASON_INVALID_PACKET;
+	payload = total - header;
+	protocol = ip->protocol;
+	p->key.addresses = ct_addresses(ip->saddr, ip->daddr);
+	p->key.rest = ct_rest(p->ep.id, protocol, direction);
+	p->family = 4;
+	p->headers.l4 = ETH_HLEN + header;
+	p->headers.protocol = protocol;
+	p->headers.end = ETH_HLEN + total;
+	if (direction == WEIR_EGRESS && unlikely(ip->saddr != p->ep.ipv4) &&
+	    !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
+		return REASON_INVALID_SOURCE;
+	/* On no wire (RFC 1122, 3.2.1.3); but a node with route_localnet, which kube-proxy sets, takes it for its own. */
+	if (direction == WEIR_EGRESS && unlikely((ip->daddr & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)))
+		return REASON_INVALID_PACKET;
+
+	fragment = bpf_ntohs(ip->frag_off);
+	if (unlikely(fragment & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS)))
+		p->headers.fragment = fragment_v4(ip->id, protocol);
+	if (unlikely(fragment & IP_OFFSET_MASK)) {
+		__u32 offset = (fragment & IP_OFFSET_MASK) * 8;
+
+		if (offset < l4_header_bytes(protocol) || offset + payload + header > 65535)
+			return REASON_INVALID_PACKET;
+		return parse_fragment(p, p->key.addresses, offset, 4);
+	}
+	p->headers.before = 0;
+	p->first_fragment = !!(fragment & IP_MORE_FRAGMENTS);
+	return parse_l4(p, (void *)ip + header, end, payload, p->first_fragment, protocol, 4);
+}
+
+/* The packet passes as it is: it is no flow, and policies do not say anything of it. */
+#define PASSES REASON_FORWARDED
+
+/* Neighbour discovery, of which a pod gets solicitations and advertisements, and sends them (discovery.h). */
+static __noinline __u32 judge_discovery(struct __sk_buff *skb, struct packet *p)
+{
+	bool plain = p->headers.l4 == ETH_HLEN + sizeof(struct ipv6hdr);
+	struct ipv6hdr ip;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+		return REASON_INVALID_PACKET;
+	if ((p->direction & 1) == WEIR_INGRESS)
+		return plain && nd_plain(skb, &ip) ? PASSES : REASON_NONE;
+	return nd_from_pod(skb, &ip, plain ? p->icmp_type : 0, &p->ep.ipv6);
+}
+
+/* What a pod sends comes from its own address, and does not go to ::1, which is on no wire (RFC 4291, 2.5.3). */
+static __always_inline __u32 ends_ipv6(const struct packet *p, const __u32 direction)
+{
+	const struct address6 *src = &p->key.src6, *dst = &p->key.dst6;
+	bool own = address6_same(src, &p->ep.ipv6) && (src->words[0] | src->words[1]);
+
+	if (direction == WEIR_INGRESS)
+		return REASON_NONE;
+	if (unlikely(!own) && !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
+		return REASON_INVALID_SOURCE;
+	return unlikely(!dst->words[0] && dst->words[1] == bpf_cpu_to_be64(1)) ? REASON_INVALID_PACKET : REASON_NONE;
+}
+
+/* The same of the IPv6 header. Returns PASSES of neighbour discovery, which is not judged. */
+static __always_inline __u32 parse_ipv6(struct __sk_buff *skb, struct packet *p, const __u32 direction)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ipv6hdr *ip = data + ETH_HLEN;
+	__u32 payload, available, l4 = ETH_HLEN + sizeof(*ip), wanted, reason;
+	bool discovers;
+	__u8 protocol;
+
+	if ((void *)(ip + 1) > end)
+		return REASON_INVALID_PACKET;
+	available = skb->len - l4;
+	payload = bpf_ntohs(ip->payload_len);
+	/* As above. */
+	if (unlikely(!payload) && skb->gso_size)
+		payload = available;
+	if (unlikely(*(__u8 *)ip >> 4 != 6 || payload > available))
+		return REASON_INVALID_PACKET;
+	protocol = ip->nexthdr;
+	__builtin_memcpy(&p->key.src6, &ip->saddr, sizeof(ip->saddr));
+	__builtin_memcpy(&p->key.dst6, &ip->daddr, sizeof(ip->daddr));
+	p->key.rest = ct_rest(p->ep.id, protocol, direction);
+	p->family = 6;
+	p->headers.l4 = l4;
+	p->headers.end = l4 + payload;
+	p->headers.protocol = protocol;
+	p->headers.offset = 0;
+	p->headers.before = 0;
+	p->headers.more = 0;
+	p->headers.fragmented = 0;
+	if (unlikely(v6_is_extension(protocol))) {
+		if (!headers_follow(skb, &p->headers))
+			return REASON_IPV6_HEADERS;
+		l4 = p->headers.l4 & 0x7ff;
+		protocol = p->headers.protocol;
+		p->key.rest = ct_rest(p->ep.id, protocol, direction);
+		payload = p->headers.end - l4;
+		wanted = l4 + 20 < skb->len ? l4 + 20 : skb->len;
+		if (bpf_skb_pull_data(skb, wanted))
+			return REASON_INVALID_PACKET;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	if (unlikely(p->headers.offset)) {
+		reason = ends_ipv6(p, direction);
+		if (reason != REASON_NONE)
+			return reason;
+		if (p->headers.offset + payload > 65535)
+			return REASON_INVALID_PACKET;
+		return parse_fragment(p, fragment_v6(&p->key), p->headers.offset, 6);
+	}
+	p->first_fragment = p->headers.more;
+	reason = parse_l4(p, data + l4, end, payload, p->first_fragment, protocol, 6);
+	if (unlikely(reason != REASON_NONE))
+		return reason;
+	discovers = protocol == IPPROTO_ICMPV6 && p->icmp_type >= ND_ROUTER_SOLICITATION && p->icmp_type <= ND_REDIRECT;
+	if (unlikely(discovers)) {
+		reason = judge_discovery(skb, p);
+		if (reason != REASON_NONE)
+			return reason;
+	}
+	return ends_ipv6(p, direction);
 }
 
 static __always_inline __u32 judge_arp(struct __sk_buff *skb, const struct packet *p)
@@ -229,58 +288,12 @@ static __always_inline __u32 judge_arp(struct __sk_buff *skb, const struct packe
 	return REASON_NONE;
 }
 
-/*
- * Whether extension headers may hide neighbour discovery: none of it is taken with another hop limit, and with this one no header
- * may stand before what is looked at.
- */
-static __always_inline bool may_hide_discovery(const struct ipv6hdr *ip)
-{
-	return ip->hop_limit == ND_HOP_LIMIT && ip->nexthdr != IPPROTO_ICMPV6 && ip->nexthdr != IPPROTO_TCP &&
-	       ip->nexthdr != IPPROTO_UDP && ip->nexthdr != IPPROTO_SCTP;
-}
-
-/*
- * A pod receives neighbour solicitations and advertisements, which only its node can send it, and no router advertisement where
- * its ingress is enforced: its node sends none, it configures pods itself.
- */
-static __always_inline __u32 judge_ipv6(struct __sk_buff *skb, struct packet *p, bool enforced)
-{
-	struct ipv6hdr ip;
-	__u8 type = 0;
-
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
-		return REASON_INVALID_PACKET;
-	p->family = 6;
-	p->key.protocol = ip.nexthdr;
-	if (ip.nexthdr == IPPROTO_ICMPV6 && bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), &type, 1))
-		return REASON_INVALID_PACKET;
-	p->icmp_type = type;
-	if (p->direction == WEIR_EGRESS) {
-		if (may_hide_discovery(&ip))
-			return REASON_NOT_A_ROUTER;
-		if (type >= ND_ROUTER_SOLICITATION && type <= ND_REDIRECT)
-			return nd_from_pod(skb, &ip, type, enforced);
-	} else if (nd_plain(skb, &ip)) {
-		return REASON_NONE;
-	}
-	return enforced ? REASON_IPV6_UNSUPPORTED : REASON_NONE;
-}
-
-/*
- * Anything but IPv4. ARP and what a pod and its node need of IPv6 neighbour discovery pass; what is not understood passes only to
- * a pod whose ingress is not enforced.
- */
+/* Neither IPv4 nor IPv6. ARP passes; what is not understood passes only to a pod whose ingress is not enforced. */
 static __noinline __maybe_unused __u32 judge_other_l3(struct __sk_buff *skb, struct packet *p)
 {
-	bool enforced = endpoint_enforces(&p->ep, p->direction & 1);
-
-	if (!skb->vlan_present) {
-		if (p->ethertype == bpf_htons(ETH_P_ARP))
-			return judge_arp(skb, p);
-		if (p->ethertype == bpf_htons(ETH_P_IPV6))
-			return judge_ipv6(skb, p, enforced);
-	}
-	return enforced || p->direction == WEIR_EGRESS ? REASON_UNKNOWN_L3 : REASON_NONE;
+	if (!skb->vlan_present && p->ethertype == bpf_htons(ETH_P_ARP))
+		return judge_arp(skb, p);
+	return p->direction == WEIR_EGRESS || endpoint_enforces(&p->ep, p->direction & 1) ? REASON_UNKNOWN_L3 : REASON_NONE;
 }
 
 #endif

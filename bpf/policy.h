@@ -4,6 +4,7 @@
 #define WEIR_POLICY_H
 
 #include <linux/in.h>
+#include <linux/in6.h>
 
 #include "maps.h"
 
@@ -15,14 +16,31 @@ struct decision {
 
 #define IDENTITY_HOST 1
 #define IDENTITY_WORLD 2
+#define IDENTITY_WORLD_V6 10
 
 #define IS_LOCAL_CIDR(identity) ((identity) >> 24 == 1)
 
-static __always_inline void address_key(struct ipcache_key *key, __be32 address)
+static __always_inline void key_v4(struct ipcache_key *key, __be32 address)
 {
 	key->prefixlen = IPCACHE_V4_BITS;
 	key->family = 4;
 	key->v4 = address;
+}
+
+static __always_inline void key_v6(struct ipcache_key *key, const struct address6 *address)
+{
+	key->prefixlen = IPCACHE_V6_BITS;
+	key->family = 6;
+	key->v6 = *address;
+}
+
+/* The key of a flow's source or destination. */
+static __always_inline void address_key(struct ipcache_key *key, const struct ct_key *flow, __u32 family, bool destination)
+{
+	if (family == 6)
+		key_v6(key, destination ? &flow->dst6 : &flow->src6);
+	else
+		key_v4(key, destination ? flow->dst : flow->src);
 }
 
 /* The identity of the longest prefix in the ipcache that has at most the key's bits and holds its address; 0: there is none. */
@@ -33,14 +51,6 @@ static __always_inline __u32 identity_at(const struct ipcache_key *key)
 	return v ? READ_ONCE(v->identity) : 0;
 }
 
-static __always_inline __u32 identity_of(__be32 address)
-{
-	struct ipcache_key key = {};
-
-	address_key(&key, address);
-	return identity_at(&key);
-}
-
 /*
  * The class of an identity that the policy does not name. Reserved identities other than world are always named where
  * they matter, so here they are as little as unknown ones.
@@ -49,9 +59,15 @@ static __always_inline __u16 scope_class(__u32 identity)
 {
 	if ((identity >= 100 && identity <= 65535) || identity >> 24 == 3)
 		return CLASS_CLUSTER;
-	if (identity == IDENTITY_WORLD || identity == 9 || identity == 10 || IS_LOCAL_CIDR(identity))
+	if (identity == IDENTITY_WORLD || identity == 9 || identity == IDENTITY_WORLD_V6 || IS_LOCAL_CIDR(identity))
 		return CLASS_WORLD;
 	return CLASS_UNKNOWN;
+}
+
+/* Whom an address of the family belongs to that nobody else has. */
+static __always_inline __u32 world_of(__u32 family)
+{
+	return family == 6 ? IDENTITY_WORLD_V6 : IDENTITY_WORLD;
 }
 
 #define NOT_NAMED (-1)
@@ -84,10 +100,11 @@ static __always_inline int named_class(void *classes, __u32 identity, __u32 dire
  */
 static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipcache_key *key, __u32 direction)
 {
+	__u32 world = world_of(key->family);
 	int step;
 
-	/* Its own prefix is looked up once more, then at most 32 around it. */
-	for (step = 0; step < 34; step++) {
+	/* Its own prefix is looked up once more, then at most 128 around it. */
+	for (step = 0; step < 130; step++) {
 		int class = named_class(classes, identity, direction);
 		struct ipcache_value *v;
 		__u32 around;
@@ -97,23 +114,27 @@ static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipca
 		if (!IS_LOCAL_CIDR(identity))
 			return scope_class(identity);
 		v = bpf_map_lookup_elem(&ipcache, key);
-		around = v && v->bits ? READ_ONCE(v->identity) : IDENTITY_WORLD;
-		if (IS_LOCAL_CIDR(around) || around == IDENTITY_WORLD)
+		around = v && v->bits ? READ_ONCE(v->identity) : world;
+		if (IS_LOCAL_CIDR(around) || around == world)
 			identity = around;
 		if (v)
-			key->prefixlen = IPCACHE_V4_BITS - 32 + v->bits - 1;
+			key->prefixlen = IPCACHE_FAMILY_BITS + v->bits - 1;
 	}
 	return CLASS_UNKNOWN;
 }
 
-static __always_inline __u8 decided_protocol(__u8 protocol)
+/* ICMP of the other family is a protocol like any. */
+static __always_inline __u8 decided_protocol(__u8 protocol, __u32 family)
 {
 	switch (protocol) {
 	case IPPROTO_TCP:
 	case IPPROTO_UDP:
 	case IPPROTO_SCTP:
-	case IPPROTO_ICMP:
 		return protocol;
+	case IPPROTO_ICMP:
+		return family == 4 ? protocol : PROTOCOL_OTHER;
+	case IPPROTO_ICMPV6:
+		return family == 6 ? protocol : PROTOCOL_OTHER;
 	default:
 		return PROTOCOL_OTHER;
 	}
@@ -130,21 +151,50 @@ static __always_inline __u32 peer_of(const struct ipcache_key *key, __u32 direct
 	if (direction == WEIR_INGRESS && local)
 		return IDENTITY_HOST;
 	identity = identity_at(key);
-	return direction == WEIR_INGRESS && identity == IDENTITY_HOST ? IDENTITY_WORLD : identity;
+	return direction == WEIR_INGRESS && identity == IDENTITY_HOST ? world_of(key->family) : identity;
 }
 
 /* The policy's row for packets of the class. */
-static __always_inline struct verdict_value *row_of(void *verdicts, __u16 class, const struct ct_key *flow)
+static __always_inline struct verdict_value *row_of(void *verdicts, __u16 class, const struct ct_key *flow, __u32 family)
 {
 	struct verdict_key key = {
 		.prefixlen = VERDICT_FULL_BITS,
 		.class = bpf_htons(class),
 		.direction = flow->direction & 1,
-		.protocol = decided_protocol(flow->protocol),
+		.protocol = decided_protocol(flow->protocol, family),
 	};
 
-	key.port = key.protocol == PROTOCOL_OTHER ? 0 : flow->dport;
+	key.port = key.protocol == PROTOCOL_OTHER ? bpf_htons(flow->protocol) : flow->dport;
 	return bpf_map_lookup_elem(verdicts, &key);
+}
+
+/*
+ * Broadcast and multicast: whoever listens, first of all the node itself. A directed broadcast is one of the node's addresses in the ipcache.
+ */
+static __always_inline bool is_group(const struct ct_key *flow, __u32 family)
+{
+	if (family == 6)
+		return flow->dst6.bytes[0] == 0xff;
+	return (flow->dst & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || flow->dst == 0xffffffff;
+}
+
+static __always_inline bool allows(const struct verdict_value *row)
+{
+	return row && row->verdict == VERDICT_ALLOW && !row->proxy_port;
+}
+
+/* To a group: allowed where the same flow is allowed to the host and to all pods. */
+static __always_inline void decide_group(void *classes, void *verdicts, const struct ct_key *flow, __u32 family, struct decision *d)
+{
+	int class = named_class(classes, IDENTITY_HOST, WEIR_EGRESS);
+	struct verdict_value *host = row_of(verdicts, class == NOT_NAMED ? CLASS_UNKNOWN : class, flow, family);
+
+	d->reason = REASON_GROUP_ADDRESS;
+	if (!host)
+		return;
+	d->cookie = host->cookie;
+	if (allows(host) && allows(row_of(verdicts, CLASS_CLUSTER, flow, family)))
+		d->reason = REASON_NONE;
 }
 
 /*
@@ -153,7 +203,7 @@ static __always_inline struct verdict_value *row_of(void *verdicts, __u16 class,
  *
  * Not static: the verifier checks it once, for any arguments, and not once more for every path to a call.
  */
-__noinline int decide(__u64 word, const struct ct_key *flow, bool local, struct decision *d)
+__noinline int decide(__u64 word, const struct ct_key *flow, __u32 family, bool local, struct decision *d)
 {
 	struct ipcache_key peer = {};
 	struct verdict_value *row;
@@ -170,22 +220,26 @@ __noinline int decide(__u64 word, const struct ct_key *flow, bool local, struct 
 	if (!(WORD_FLAGS(word) & (ENDPOINT_INGRESS_ENFORCED << direction)))
 		return 0;
 
-	address_key(&peer, direction == WEIR_EGRESS ? flow->dst : flow->src);
-	d->identity = peer_of(&peer, direction, local);
 	classes = bpf_map_lookup_elem(&policy_classes, &slot);
 	verdicts = bpf_map_lookup_elem(&policy_verdicts, &slot);
 	if (!classes || !verdicts) {
 		d->reason = REASON_NO_POLICY;
 		return 0;
 	}
+	if (direction == WEIR_EGRESS && unlikely(is_group(flow, family))) {
+		decide_group(classes, verdicts, flow, family, d);
+		return 0;
+	}
 
-	row = row_of(verdicts, class_of(classes, d->identity, &peer, direction), flow);
+	address_key(&peer, flow, family, direction == WEIR_EGRESS);
+	d->identity = peer_of(&peer, direction, local);
+	row = row_of(verdicts, class_of(classes, d->identity, &peer, direction), flow, family);
 	if (!row) {
 		d->reason = d->identity ? REASON_POLICY : REASON_UNKNOWN_IDENTITY;
 		return 0;
 	}
 	d->cookie = row->cookie;
-	if (row->verdict == VERDICT_ALLOW && !row->proxy_port)
+	if (allows(row))
 		return 0;
 	d->reason = row->verdict == VERDICT_DENY ? REASON_POLICY_DENIED : REASON_POLICY;
 	return 0;

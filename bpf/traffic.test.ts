@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { attachTc, inNetns, type TcLink } from 'libbpf-ts';
 
 import { CT_FLAGS, ENDPOINT_FLAGS } from './constants.ts';
-import { ctKey, ctValue } from './flows.ts';
+import { CT_KEYS, ctValue } from './flows.ts';
 import { PROGRAMS } from './maps.ts';
 import { TestDatapath, type VerdictRow } from './testing/datapath.ts';
 import { checksum, concat, ethernet, ip4, ipv4, TCP_FLAGS, tcp } from './testing/packets.ts';
@@ -147,7 +147,7 @@ describe('a connection of the pod, of which a reset arrives that only looks like
   it('goes on after a silence, as the pod does not take it; the reset that the pod takes ends it', async () => {
     flip(NARROW);
     const ports = (): ReadonlySet<number> =>
-      new Set(Array.from(path.map('ct4').keys(), (key) => ctKey.decode(key).sport));
+      new Set(Array.from(path.map('ct4').keys(), (key) => CT_KEYS.ct4.decode(key).sport));
     const before = ports();
     const own = pair.start(pair.pod, ECHO_CLIENT);
     const said = async (text: string): Promise<void> => {
@@ -237,7 +237,7 @@ describe('policy changes under traffic', () => {
     await until(() => again().every((count, at) => count > (earlier[at] ?? 0)));
     expect(await heard(inPod)).toEqual(atCut);
     const flows = [...path.map('ct4').entries()].map(([key, value]) => ({
-      ...ctKey.decode(key),
+      ...CT_KEYS.ct4.decode(key),
       ...ctValue.decode(value),
     }));
     const theirs = flows.filter(({ sport, dport }) => [7779, 7780].some((port) => port === sport || port === dport));

@@ -46,6 +46,8 @@
 #include "endpoint.h"
 #include "events.h"
 #include "fragments.h"
+#include "headers.h"
+#include "icmp.h"
 #include "layout.h"
 #include "maps.h"
 #include "metrics.h"
@@ -93,11 +95,11 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 	__u32 direction = p->direction & 1;
 	struct decision d = {};
 
-	decide(p->ep.word, &p->key, p->local, &d);
+	decide(p->ep.word, &p->key, p->family, p->local, &d);
 	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
 	if (opens && begins(p)) {
-		__u32 untracked = ct_create(p, ct_current(&p->key, p->ep.word, p->local), d.cookie, skb->len);
+		__u32 untracked = ct_create(p, ct_current(&p->key, p->family, p->ep.word, p->local), d.cookie, skb->len);
 
 		if (untracked != REASON_NONE)
 			metric_count(untracked & (REASON_LIMIT - 1), direction, skb->len);
@@ -119,25 +121,18 @@ enum state {
 	STATE_NEW,
 };
 
-struct tracked {
-	__u64 seen; /* word of the entry found */
-	__u64 current; /* what the word must be for this revision */
-	bool over; /* STATE_NEW: there is an entry of the packet's own flow, whose time is over */
-};
-
 /* Decides the flow that the packet belongs to (`reply`: as its responder's) and stores that; true when it is allowed. */
-static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet *p, const struct tracked *t, bool reply,
-				     struct decision *d)
+static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet *p, bool reply, struct decision *d)
 {
 	const struct ct_key *flow = reply ? &p->reply : &p->key;
 	bool allowed;
 	struct ct_value *e;
 
-	decide(p->ep.word, flow, t->current & CT_LOCAL, d);
+	decide(p->ep.word, flow, p->family, p->current & CT_LOCAL, d);
 	allowed = d->reason == REASON_NONE;
-	e = bpf_map_lookup_elem(&ct4, flow);
+	e = ct_find(flow, p->family);
 	if (e) {
-		ct_settle(e, t->seen, t->current, allowed);
+		ct_settle(e, p->seen, p->current, allowed);
 		if (allowed) {
 			ct_revive(e);
 			ct_touch(e, p, reply, skb->len);
@@ -150,24 +145,22 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
  * A bare SYN on a finished flow, or on one whose time is over, opens a new one. A bare SYN from the responder is its own flow too,
  * except while the flow is unanswered: a simultaneous open. (tcp_flags are 0 for other protocols and later fragments.)
  */
-static __always_inline enum state track(const struct packet *p, __u32 bytes, struct tracked *t)
+static __always_inline enum state track(struct packet *p, __u32 bytes, const __u32 family)
 {
 	__u32 stamp = now_stamp();
-	struct ct_key key;
 	struct ct_value *e;
 	enum ct_status status;
 
 	if (likely(p->track & TRACK_FORWARD)) {
-		key = p->key;
-		e = bpf_map_lookup_elem(&ct4, &key);
+		e = ct_find(&p->key, family);
 		if (e) {
-			t->current = ct_current(&key, p->ep.word, p->local);
-			status = ct_look(e, ct_protocol(p->key.rest), t->current, stamp, true, &t->seen);
+			p->current = ct_current(&p->key, family, p->ep.word, p->local);
+			status = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
 			/* Of other protocols a flow whose time is over begins anew. */
 			if (unlikely(status == CT_EXPIRED)) {
 				if (p->key.protocol == IPPROTO_TCP)
 					return tcp_opens(p->tcp_flags) ? STATE_NEW : STATE_UNDECIDED;
-				t->over = true;
+				p->over = true;
 			}
 			if (status == CT_CURRENT || status == CT_UNDECIDED) {
 				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
@@ -180,12 +173,11 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 		}
 	}
 	if (p->track & TRACK_REPLY) {
-		key = p->reply;
-		e = bpf_map_lookup_elem(&ct4, &key);
+		e = ct_find(&p->reply, family);
 		if (e) {
 			/* The entry says who opened the flow. */
-			t->current = ct_current(&key, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
-			status = ct_look(e, ct_protocol(p->key.rest), t->current, stamp, true, &t->seen);
+			p->current = ct_current(&p->reply, family, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
+			status = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
 			if (unlikely(status == CT_EXPIRED)) {
 				if (tcp_opens(p->tcp_flags))
 					return STATE_NEW;
@@ -208,22 +200,22 @@ static __always_inline enum state track(const struct packet *p, __u32 bytes, str
 	return STATE_NEW;
 }
 
-static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum state state, const struct tracked *t)
+static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum state state)
 {
 	struct decision d = {};
 
 	if (state == STATE_NEW || state == STATE_ALONE) {
 		int verdict = judge_new(skb, p, state == STATE_NEW);
 
-		if (verdict == TC_ACT_SHOT && t->over) {
-			struct ct_value *e = bpf_map_lookup_elem(&ct4, &p->key);
+		if (verdict == TC_ACT_SHOT && p->over) {
+			struct ct_value *e = ct_find(&p->key, p->family);
 
 			if (e)
 				ct_remember(e);
 		}
 		return verdict;
 	}
-	if (judge_tracked(skb, p, t, state == STATE_REPLY_UNDECIDED, &d))
+	if (judge_tracked(skb, p, state == STATE_REPLY_UNDECIDED, &d))
 		return pass(skb, p->direction & 1);
 	if (state == STATE_REPLY_UNDECIDED)
 		return judge_new(skb, p, tcp_opens(p->tcp_flags));
@@ -240,106 +232,74 @@ static __always_inline bool is_local(struct __sk_buff *skb)
 	return from <= LOOPBACK_IFINDEX || from == skb->ifindex;
 }
 
-/*
- * What does not fit onto the stack beside the frames of the calls below: the packet and what conntrack has of it, for all that is no plain packet of an
- * established flow. No other packet of this CPU is judged meanwhile.
- */
-struct scratch {
-	struct packet packet;
-	struct tracked tracked;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct scratch);
+	__type(value, struct packet);
 } scratch SEC(".maps");
 
-/* `tracked`: undefined where conntrack was not asked. */
-static __always_inline struct scratch *put_aside(const struct packet *p, const struct tracked *t)
+/* The rest of judging for one family: compiled once for each. `drop`: what a program before this one says of the packet (stage.h). */
+static __always_inline int judge_ip(struct __sk_buff *skb, struct packet *p, const __u32 direction, const __u32 family, __u32 drop)
 {
-	__u32 zero = 0;
-	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
-
-	if (s) {
-		s->packet = *p;
-		if (t)
-			s->tracked = *t;
-	}
-	return s;
-}
-
-/* `drop`: what a program before this one says of the packet (stage.h). */
-static __always_inline int judge(struct __sk_buff *skb, const __u32 direction, __u32 drop)
-{
-	struct packet p = {.direction = direction};
-	__u32 length = skb->len, wanted = length < HEADER_BYTES ? length : HEADER_BYTES, reason;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct tracked t = {};
-	struct scratch *aside;
+	__u32 reason, length = skb->len;
 	enum state state;
 	int verdict;
 
-	if (unlikely(!endpoint_find(skb->ifindex, &p.ep))) {
-		reason = REASON_NO_ENDPOINT;
-		goto dropped;
+	p->local = direction == WEIR_INGRESS && is_local(skb);
+	reason = family == 6 ? parse_ipv6(skb, p, direction) : parse_ipv4(skb, p, direction);
+	if (unlikely(reason != REASON_NONE))
+		return reason == PASSES ? pass(skb, direction) : drop_for(skb, p, reason);
+	if (unlikely(!offload_harmless(skb, p->headers.l4, p->later_fragment ? 0 : p->headers.protocol)))
+		return drop_for(skb, p, REASON_MISPLACED_CHECKSUM);
+	if (unlikely(drop) && ((drop & SENT_DROP_ALWAYS) || endpoint_enforces(&p->ep, direction)))
+		return drop_for(skb, p, drop & (REASON_LIMIT - 1));
+	if (unlikely(!p->track && !p->later_fragment && icmp_error(p->icmp_type, family)) && icmp_error_related(skb, p)) {
+		fragment_passed(p);
+		return pass(skb, direction);
+	}
+
+	state = track(p, length, family);
+	if (likely(state == STATE_CURRENT && !p->first_fragment))
+		return pass(skb, direction);
+	verdict = state == STATE_CURRENT ? pass(skb, direction) : settle(skb, p, state);
+	if (verdict != TC_ACT_SHOT)
+		fragment_passed(p);
+	return verdict;
+}
+
+static __always_inline int judge(struct __sk_buff *skb, const __u32 direction, __u32 drop)
+{
+	__u32 zero = 0, length = skb->len, wanted = length < HEADER_BYTES ? length : HEADER_BYTES, reason;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!p)
+		return TC_ACT_SHOT;
+	packet_begin(p, direction);
+	if (unlikely(!endpoint_find(skb->ifindex, &p->ep))) {
+		__builtin_memset(&p->ep, 0, sizeof(p->ep));
+		return drop_for(skb, p, REASON_NO_ENDPOINT);
 	}
 	if (unlikely((__u64)(end - data) < wanted)) {
-		reason = REASON_INVALID_PACKET;
 		if (bpf_skb_pull_data(skb, wanted))
-			goto dropped;
+			return drop_for(skb, p, REASON_INVALID_PACKET);
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 	}
-	reason = REASON_MISPLACED_CHECKSUM;
-	if (unlikely(!offload_harmless(skb)))
-		goto dropped;
-	reason = REASON_INVALID_PACKET;
 	if (unlikely(data + ETH_HLEN > end))
-		goto dropped;
-	p.ethertype = ((struct ethhdr *)data)->h_proto;
-	if (unlikely(p.ethertype != bpf_htons(ETH_P_IP) || skb->vlan_present)) {
-		aside = put_aside(&p, NULL);
-		if (!aside)
-			return TC_ACT_SHOT;
-		reason = judge_other_l3(skb, &aside->packet);
-		return reason == REASON_NONE ? pass(skb, direction) : drop_for(skb, &aside->packet, reason);
+		return drop_for(skb, p, REASON_INVALID_PACKET);
+	p->ethertype = ((struct ethhdr *)data)->h_proto;
+	if (likely(!skb->vlan_present)) {
+		if (likely(p->ethertype == bpf_htons(ETH_P_IP)))
+			return judge_ip(skb, p, direction, 4, drop);
+		if (p->ethertype == bpf_htons(ETH_P_IPV6))
+			return judge_ip(skb, p, direction, 6, drop);
 	}
-
-	p.family = 4;
-	p.local = direction == WEIR_INGRESS && is_local(skb);
-	reason = parse_ipv4(skb, &p);
-	if (unlikely(reason != REASON_NONE))
-		goto dropped;
-	if (unlikely(drop) && ((drop & SENT_DROP_ALWAYS) || endpoint_enforces(&p.ep, direction))) {
-		reason = drop & (REASON_LIMIT - 1);
-		goto dropped;
-	}
-	if (unlikely(!p.track && !p.later_fragment && icmp_error(p.icmp_type))) {
-		aside = put_aside(&p, NULL);
-		if (!aside)
-			return TC_ACT_SHOT;
-		if (icmp_error_related(skb, &aside->packet)) {
-			fragment_passed(&aside->packet);
-			return pass(skb, direction);
-		}
-	}
-
-	state = track(&p, length, &t);
-	if (likely(state == STATE_CURRENT && !p.first_fragment))
-		return pass(skb, direction);
-	aside = put_aside(&p, &t);
-	if (!aside)
-		return TC_ACT_SHOT;
-	verdict = state == STATE_CURRENT ? pass(skb, direction) : settle(skb, &aside->packet, state, &aside->tracked);
-	if (verdict != TC_ACT_SHOT)
-		fragment_passed(&aside->packet);
-	return verdict;
-
-dropped:
-	aside = put_aside(&p, NULL);
-	return aside ? drop_for(skb, &aside->packet, reason) : TC_ACT_SHOT;
+	reason = judge_other_l3(skb, p);
+	if (p->ethertype == bpf_htons(ETH_P_ARP) && reason == REASON_NONE && !offload_harmless(skb, 0, 0))
+		reason = REASON_MISPLACED_CHECKSUM;
+	return reason == REASON_NONE ? pass(skb, direction) : drop_for(skb, p, reason);
 }
 
 SEC("tc")

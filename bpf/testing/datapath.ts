@@ -4,7 +4,7 @@ import { type BpfMap, type BpfObject, loadObject, type MappedArray, mapArray, sk
 import { buildDatapath } from '../build.ts';
 import { DIRECTION, type Direction, PROTOCOL, reasonNumber, VERDICT } from '../constants.ts';
 import { EndpointCells } from '../endpoint-cells.ts';
-import { type CtValue, ctKey, ctValue, type MetricsValue, metricsKey, sumMetrics } from '../flows.ts';
+import { CT_KEYS, type CtValue, ctValue, type MetricsValue, metricsKey, sumMetrics } from '../flows.ts';
 import {
   classKey,
   classValue,
@@ -17,7 +17,7 @@ import {
   verdictValue,
 } from '../layout.ts';
 import { createSlotMaps, PROGRAMS } from '../maps.ts';
-import { ip4 } from './packets.ts';
+import { ip4, ip6, ipBytes } from './packets.ts';
 
 /** TC_ACT_UNSPEC, as a 32-bit number: what lets a packet through leaves it to the programs after it. */
 export const PASSED = 0xffffffff;
@@ -49,6 +49,8 @@ export interface EndpointFields {
   readonly slot?: number;
   readonly flags?: number;
   readonly ipv4?: string;
+  /** Default: fd00::1. */
+  readonly ipv6?: string;
   readonly identity?: number;
   readonly id?: number;
   readonly ifindex?: number;
@@ -80,7 +82,7 @@ export class TestDatapath implements Disposable {
 
   constructor(options: TestDatapathOptions = {}) {
     this.object = loadObject(options.objectPath ?? buildDatapath().objectPath, {
-      maxEntries: { ct4: options.ctEntries ?? 1024, ipcache: 4096 },
+      maxEntries: { ct4: options.ctEntries ?? 1024, ct6: options.ctEntries ?? 1024, ipcache: 4096 },
     });
     this.#memory = mapArray(this.object.map('endpoint_array'));
     this.cells = new EndpointCells(this.#memory.bytes);
@@ -100,6 +102,7 @@ export class TestDatapath implements Disposable {
       flags: fields.flags ?? 0,
       ifindex,
       ipv4: ip4(fields.ipv4 ?? '10.0.0.1'),
+      ipv6: ip6(fields.ipv6 ?? 'fd00::1'),
       identity: fields.identity ?? 1000,
       id: fields.id ?? 7,
       quarantine: fields.quarantine === true,
@@ -127,11 +130,11 @@ export class TestDatapath implements Disposable {
     for (const [ifindex] of this.cells.entries()) this.cells.clear(ifindex);
   }
 
-  identity(address: string, identity: number, bits = 32): void {
-    this.map('ipcache').update(
-      ipcacheKey.encode({ address: ip4(address), bits }),
-      ipcacheValue.encode({ identity, bits }),
-    );
+  /** `bits`: default all. */
+  identity(text: string, identity: number, prefix?: number): void {
+    const address = ipBytes(text);
+    const bits = prefix ?? address.length * 8;
+    this.map('ipcache').update(ipcacheKey.encode({ address, bits }), ipcacheValue.encode({ identity, bits }));
   }
 
   /** Fills a new pair of inner maps, then puts it into the slot. */
@@ -206,7 +209,8 @@ export class TestDatapath implements Disposable {
       'invalid-source',
       'fragment-without-first',
       'unknown-l3',
-      'ipv6-unsupported',
+      'ipv6-headers',
+      'group-address',
       'policy-denied',
       'policy',
       'unknown-identity',
@@ -224,30 +228,40 @@ export class TestDatapath implements Disposable {
 
   /** An entry of the conntrack table by initiator and responder; endpoint 7. */
   flow(direction: Direction, protocol: number, src: string, sport: number, dst: string, dport: number): Flow {
-    const key = ctKey.encode({
-      src: ip4(src),
-      dst: ip4(dst),
+    const name = src.includes(':') ? 'ct6' : 'ct4';
+    const key = CT_KEYS[name].encode({
+      src: ipBytes(src),
+      dst: ipBytes(dst),
       sport,
       dport,
       endpoint: 7,
       protocol,
       direction: DIRECTION[direction],
     });
-    return new Flow(this.map('ct4'), key);
+    return new Flow(this.map(name), key);
   }
 
   /** Moves the last packet of all flows into the past, by conntrack ticks. */
   age(ticks: number): void {
-    const map = this.map('ct4');
-    for (const [key, bytes] of [...map.entries()]) {
-      const value = ctValue.decode(bytes);
-      const lastSeen = (value.lastSeen - ticks) >>> 0;
-      map.update(key, ctValue.encode({ ...value, lastSeen, stamp: (value.stamp - 1) >>> 0 }));
-    }
+    for (const map of this.#flowMaps())
+      for (const [key, bytes] of [...map.entries()]) {
+        const value = ctValue.decode(bytes);
+        const lastSeen = (value.lastSeen - ticks) >>> 0;
+        map.update(key, ctValue.encode({ ...value, lastSeen, stamp: (value.stamp - 1) >>> 0 }));
+      }
   }
 
   flows(): number {
-    return [...this.map('ct4').keys()].length;
+    return this.#flowMaps().reduce((sum, map) => sum + [...map.keys()].length, 0);
+  }
+
+  /** Forgets all flows, and all datagrams of which fragments are awaited. */
+  forget(): void {
+    for (const map of [...this.#flowMaps(), this.map('frags')]) map.deleteBatch([...map.keys()]);
+  }
+
+  #flowMaps(): readonly BpfMap[] {
+    return [this.map('ct4'), this.map('ct6')];
   }
 
   close(): void {

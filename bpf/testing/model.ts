@@ -7,7 +7,8 @@ import type { ClassRow, VerdictRow } from './datapath.ts';
 
 export interface ModelPacket {
   readonly direction: Direction;
-  readonly protocol: 'tcp' | 'udp' | 'sctp' | 'icmp' | 'other';
+  readonly protocol: 'tcp' | 'udp' | 'sctp' | 'icmp' | 'icmpv6' | 'other';
+  /** IPv6: with colons. */
   readonly peer: string;
   /**
    * The pod's and the peer's port. ICMP queries and answers: the identifier in podPort, the query's type in peerPort. Others: the number of the protocol in
@@ -28,10 +29,10 @@ export interface ModelError {
   readonly direction: Direction;
   /** Who sends it to the pod, or gets it from the pod. */
   readonly peer: string;
-  /** ICMP type: 3, 4, 11 or 12. */
+  /** ICMP type: 3, 4, 11 or 12; ICMPv6: 1 to 4. */
   readonly type: number;
   readonly local: boolean;
-  /** Bytes of ICMP, the quoted ones among them. */
+  /** Bytes of ICMP, the quoted ones among them; of IPv6 those of the whole packet. */
   readonly bytes: number;
   /** The quoted packet; its direction is the other one, and on egress its peer is the error's. */
   readonly about: ModelPacket;
@@ -108,8 +109,8 @@ export class Model {
   judge(packet: ModelPacket, begins = true): string {
     const tcp = packet.protocol === 'tcp';
     const opens = tcp && (packet.bits & 0b10110) === 0b00010;
-    const answer = packet.protocol === 'icmp' && packet.bits !== packet.peerPort;
-    const query = packet.protocol === 'icmp' && packet.bits === packet.peerPort;
+    const answer = isIcmp(packet) && packet.bits !== packet.peerPort;
+    const query = isIcmp(packet) && packet.bits === packet.peerPort;
     const own = answer ? undefined : this.#find(packet, packet.direction);
     const other: Direction = packet.direction === 'egress' ? 'ingress' : 'egress';
     const theirs = query ? undefined : this.#find(packet, other);
@@ -175,7 +176,7 @@ export class Model {
   judgeError({ direction, peer, type, local, bytes, about }: ModelError): string {
     const packet = {
       direction,
-      protocol: 'icmp',
+      protocol: isV6(peer) ? 'icmpv6' : 'icmp',
       peer,
       podPort: 0,
       peerPort: 0,
@@ -183,7 +184,7 @@ export class Model {
       local,
       number: 0,
     } as const;
-    const icmp = about.protocol === 'icmp';
+    const icmp = isIcmp(about);
     const openers = icmp ? [about.bits === about.peerPort ? about.direction : direction] : [about.direction, direction];
     const flows = openers
       .map((opener) => this.#find(about, opener))
@@ -191,7 +192,7 @@ export class Model {
     const sender = this.#peer(packet);
     const stranger = direction === 'ingress' && peer !== about.peer && (sender === 0 || scope(sender) === 1);
     if (stranger && flows.some((flow) => flow?.denied === false)) this.#strangers++;
-    const related = bytes <= 576 && !stranger;
+    const related = bytes <= (isV6(peer) ? 1280 : 576) && !stranger;
     if (related && flows.some((flow) => flow !== undefined && this.#present(flow) === 'forwarded')) return 'forwarded';
     return this.#decide(packet);
   }
@@ -217,18 +218,32 @@ export class Model {
   #peer({ direction, peer, local }: ModelPacket): number {
     const identity = this.#identities.get(peer) ?? 0;
     if (direction === 'egress') return identity;
-    return local ? 1 : identity === 1 ? 2 : identity;
+    return local ? 1 : identity === 1 ? worldOf(peer) : identity;
   }
 
   #decide(packet: ModelPacket): string {
     if (!this.#enforced.has(packet.direction)) return 'forwarded';
+    if (packet.direction === 'egress' && isGroup(packet.peer)) return this.#decideGroup(packet);
     const identity = this.#peer(packet);
     // Around a CIDR there is the world, and no other CIDR (see address-class.test.ts for these).
-    const around = Math.floor(identity / 2 ** 24) === 1 ? [identity, 2] : [identity];
+    const around = Math.floor(identity / 2 ** 24) === 1 ? [identity, worldOf(packet.peer)] : [identity];
     const named = around.map((each) =>
       this.#classes.find((row) => row.identity === each && row.direction === packet.direction),
     );
-    const wanted = named.find((row) => row !== undefined)?.class ?? scope(identity);
+    const best = this.#rowOf(packet, named.find((row) => row !== undefined)?.class ?? scope(identity));
+    if (best === undefined) return identity === 0 ? 'unknown-identity' : 'policy';
+    if (best.verdict === 'allow') return 'forwarded';
+    return best.verdict === 'deny' ? 'policy-denied' : 'policy';
+  }
+
+  /** Everybody who may listen must be allowed: the host and all pods. */
+  #decideGroup(packet: ModelPacket): string {
+    const host = this.#classes.find((row) => row.identity === 1 && row.direction === 'egress')?.class ?? 0;
+    const allowed = [host, 1].every((wanted) => this.#rowOf(packet, wanted)?.verdict === 'allow');
+    return allowed ? 'forwarded' : 'group-address';
+  }
+
+  #rowOf(packet: ModelPacket, wanted: number): VerdictRow | undefined {
     const port = portOf(packet);
     const hits = this.#verdicts.filter(
       (row) =>
@@ -237,13 +252,10 @@ export class Model {
         row.protocol === packet.protocol &&
         covers(row, port),
     );
-    const best = hits.reduce<VerdictRow | undefined>(
+    return hits.reduce<VerdictRow | undefined>(
       (found, row) => (found === undefined || bits(row) > bits(found) ? row : found),
       undefined,
     );
-    if (best === undefined) return identity === 0 ? 'unknown-identity' : 'policy';
-    if (best.verdict === 'allow') return 'forwarded';
-    return best.verdict === 'deny' ? 'policy-denied' : 'policy';
   }
 }
 
@@ -251,9 +263,18 @@ function name(packet: ModelPacket, opener: Direction): string {
   return [opener, packet.protocol, packet.peer, packet.podPort, packet.peerPort].join();
 }
 
-function portOf({ protocol, bits, direction, peerPort, podPort }: ModelPacket): number {
-  if (protocol === 'icmp') return bits;
-  if (protocol === 'other') return 0;
+const isV6 = (address: string): boolean => address.includes(':');
+const isGroup = (address: string): boolean =>
+  isV6(address)
+    ? address.startsWith('ff') && address.indexOf(':') === 4
+    : Number.parseInt(address, 10) >> 4 === 14 || address === '255.255.255.255';
+const worldOf = (address: string): number => (isV6(address) ? 10 : 2);
+const isIcmp = ({ protocol }: ModelPacket): boolean => protocol === 'icmp' || protocol === 'icmpv6';
+
+function portOf(packet: ModelPacket): number {
+  const { protocol, bits, direction, peerPort, podPort } = packet;
+  if (isIcmp(packet)) return bits;
+  if (protocol === 'other') return podPort;
   return direction === 'egress' ? peerPort : podPort;
 }
 

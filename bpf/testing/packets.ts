@@ -163,6 +163,11 @@ export function ip6(text: string): Uint8Array {
   return concat(...[...first, ...Array<number>(gap).fill(0), ...last].map(be16));
 }
 
+/** The 4 or 16 bytes of an address. */
+export function ipBytes(text: string): Uint8Array {
+  return text.includes(':') ? ip6(text) : ip4(text);
+}
+
 export interface Ipv6Fields {
   readonly src: Uint8Array;
   readonly dst: Uint8Array;

@@ -326,7 +326,7 @@ describe('core on the kernel', () => {
   });
 
   it('rejects an endpoint whose interface does not exist', async () => {
-    const ghost = { ...client.endpoint(9, {}), ifindex: 99_999, ipv4: '10.88.99.2' };
+    const ghost = { ...client.endpoint(9, {}), ifindex: 99_999, addresses: ['10.88.99.2'] };
     await expect(core.upsertEndpoint(ghost)).rejects.toThrow(InterfaceGoneError);
   });
 

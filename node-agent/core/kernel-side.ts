@@ -1,4 +1,4 @@
-import { SETTINGS, settingsKey, settingsValue } from '@weir/bpf';
+import { type CT_KEYS, SETTINGS, settingsKey, settingsValue } from '@weir/bpf';
 import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
@@ -96,7 +96,7 @@ export class KernelSide {
   #collecting: Promise<void> = Promise.resolve();
   #auditing: Promise<void> = Promise.resolve();
   #releasing: Promise<void> = Promise.resolve();
-  #ctEntries = 0;
+  #ctEntries: Readonly<Record<keyof typeof CT_KEYS, number>> = { ct4: 0, ct6: 0 };
 
   /** Tells the model what the pins hold. Nothing is changed yet. */
   static async open(options: KernelSideOptions): Promise<KernelSide> {
@@ -121,7 +121,7 @@ export class KernelSide {
       this.writer.rows.slotReady(slot),
     );
     this.#conntrack = new Conntrack({
-      map: pinned.maps.ct4,
+      maps: pinned.maps,
       shares: pinned.ctShares,
       collected: (tick) => pinned.maps.settings.update(settingsKey.encode(1), settingsValue.encode(tick)),
       yieldNow,
@@ -144,7 +144,7 @@ export class KernelSide {
       more: pinned.more,
       endpoints: pinned.endpoints,
       slots,
-      counts: () => ({ ipcache: model.ipcacheSize(), ct4: this.#ctEntries }),
+      counts: () => ({ ipcache: model.ipcacheSize(), ...this.#ctEntries }),
     });
   }
 
@@ -228,7 +228,8 @@ export class KernelSide {
     const { made, replaced } = this.#pinned;
     const stores = this.#stores;
     // Where the map was replaced, on purpose, connections go on.
-    const found = this.endpoints.adopt(made.includes('ct4') && !replaced.includes('ct4'));
+    const lost = (['ct4', 'ct6'] as const).some((name) => made.includes(name) && !replaced.includes(name));
+    const found = this.endpoints.adopt(lost);
     numbers.sawRevisions(found.map(({ revision }) => revision));
     // A round of the agent before broke off; a new map of settings does not tell.
     const interrupted = stores.mark.set || made.includes('settings');
@@ -381,8 +382,7 @@ export class KernelSide {
       // when it ends.
       try {
         if (!this.sync.busy) on.round();
-        const { entries, deleted } = await this.#conntrack.collect(signal);
-        this.#ctEntries = entries - deleted;
+        this.#ctEntries = (await this.#conntrack.collect(signal)).left;
       } catch (error) {
         core.log.error({ error: String(error) }, 'the periodic check or the collection of expired connections failed');
       }

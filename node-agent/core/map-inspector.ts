@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import {
-  ctKey,
+  CT_KEYS,
   ctShare,
   ctShareKey,
   ctValue,
@@ -95,14 +95,8 @@ export class MapInspector {
         const { identity, node } = ipcacheValue.decode(value);
         return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses({ identity, node }) };
       }),
-    ct4: () =>
-      this.#read('ct4').map(([key, value]) => {
-        const { packets, bytes, ...rest } = ctValue.decode(value);
-        return {
-          key: addresses(ctKey.decode(key)),
-          value: { ...rest, packets: String(packets), bytes: String(bytes) },
-        };
-      }),
+    ct4: () => this.#flows('ct4'),
+    ct6: () => this.#flows('ct6'),
     ct_shares: () =>
       this.#read('ct_shares')
         .map(([key, value]) => ({ key: { share: ctShareKey.decode(key) }, value: ctShare.decode(value) }))
@@ -168,6 +162,16 @@ export class MapInspector {
       map,
       entry: { key: { ifindex: endpointKey.decode(key) }, value: { ...addresses(endpointValue.decode(value)), map } },
     }));
+  }
+
+  #flows(name: keyof typeof CT_KEYS): Entries {
+    return this.#read(name).map(([key, value]) => {
+      const { packets, bytes, ...rest } = ctValue.decode(value);
+      return {
+        key: addresses(CT_KEYS[name].decode(key)),
+        value: { ...rest, packets: String(packets), bytes: String(bytes) },
+      };
+    });
   }
 
   #read(name: MapName): (readonly [Uint8Array, Uint8Array])[] {

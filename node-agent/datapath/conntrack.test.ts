@@ -1,10 +1,12 @@
 import { afterAll, afterEach, describe, expect, it } from '@jest/globals';
-import { CT_FLAGS, ctKey, ctShare, ctShareKey, ctValue, MAPS, PROTOCOL, ticksAt } from '@weir/bpf';
+import { CT_FLAGS, CT_KEYS, ctShare, ctShareKey, ctValue, MAPS, PROTOCOL, ticksAt } from '@weir/bpf';
 import { createMap, mapArray } from 'libbpf-ts';
 import { Conntrack } from './conntrack.ts';
 import { CtShares } from './ct-shares.ts';
 
 const map = createMap({ ...MAPS.ct4, name: 'ct4', maxEntries: 16 });
+const map6 = createMap({ ...MAPS.ct6, name: 'ct6', maxEntries: 16 });
+const maps = { ct4: map, ct6: map6 };
 const shares = createMap({ ...MAPS.ct_shares, name: 'ct_shares' });
 const memory = mapArray(shares);
 const ctShares = new CtShares(memory.bytes);
@@ -12,7 +14,7 @@ const told: number[] = [];
 const collected = (tick: number): void => {
   told.push(tick);
 };
-const conntrack = () => new Conntrack({ map, shares: ctShares, collected, yieldNow: async () => undefined });
+const conntrack = () => new Conntrack({ maps, shares: ctShares, collected, yieldNow: async () => undefined });
 const { signal } = new AbortController();
 const ESTABLISHED = CT_FLAGS.replied | CT_FLAGS.acked;
 afterEach(() => {
@@ -30,23 +32,23 @@ function flow(sport: number, protocol: number, flags: number, seconds: number, e
   const key = { src: address, dst: address, sport, dport: 53, endpoint, protocol, direction: 0 };
   const lastSeen = Number(((process.hrtime.bigint() - BigInt(seconds) * 1_000_000_000n) >> 30n) & 0xffff_ffffn);
   const value = { ...ctValue.decode(new Uint8Array(ctValue.size)), lastSeen, flags };
-  map.update(ctKey.encode(key), ctValue.encode(value));
+  map.update(CT_KEYS.ct4.encode(key), ctValue.encode(value));
 }
 
 it('collects flows that are gone and, while the table is more than half full, those that are only remembered of who has most', async () => {
   const collector = conntrack();
-  const ports = (): number[] => Array.from(map.keys(), (key) => ctKey.decode(key).sport).sort((a, b) => a - b);
+  const ports = (): number[] => Array.from(map.keys(), (key) => CT_KEYS.ct4.decode(key).sport).sort((a, b) => a - b);
   flow(1, PROTOCOL.udp, 0, 100);
   flow(2, PROTOCOL.udp, 0, 400);
   flow(3, PROTOCOL.tcp, ESTABLISHED, 100_000);
   flow(4, PROTOCOL.tcp, ESTABLISHED | CT_FLAGS.reset, 100);
   flow(5, PROTOCOL.tcp, ESTABLISHED, 100);
-  expect(await collector.collect(signal)).toEqual({ entries: 5, deleted: 2 });
+  expect(await collector.collect(signal)).toMatchObject({ entries: 5, deleted: 2 });
   expect(ports()).toEqual([1, 3, 5]);
   for (let port = 10; port < 16; port += 1) flow(port, PROTOCOL.tcp, ESTABLISHED, 100);
   flow(20, PROTOCOL.udp, 0, 100, 2);
-  expect(await collector.collect(signal)).toEqual({ entries: 10, deleted: 0 });
-  expect(await collector.collect(signal)).toEqual({ entries: 10, deleted: 2 });
+  expect(await collector.collect(signal)).toMatchObject({ entries: 10, deleted: 0 });
+  expect(await collector.collect(signal)).toMatchObject({ entries: 10, deleted: 2 });
   expect(ports()).toEqual([5, 10, 11, 12, 13, 14, 15, 20]);
 });
 
@@ -88,7 +90,7 @@ describe('a share of the table', () => {
     flow(4, PROTOCOL.udp, 0, 1000);
     count(9);
     const collector = new Conntrack({
-      map,
+      maps,
       collected,
       yieldNow: async () => undefined,
       // The count is read first; then a program stores two flows.
@@ -130,7 +132,7 @@ describe('a share of the table', () => {
     // Whose share is used up is known from then on.
     expect([collector.spent(), [...map.keys()].length]).toEqual([[1], 5]);
     await collector.collect(signal);
-    const ports = Array.from(map.keys(), (key) => ctKey.decode(key).sport).sort((a, b) => a - b);
+    const ports = Array.from(map.keys(), (key) => CT_KEYS.ct4.decode(key).sport).sort((a, b) => a - b);
     expect([ports, share().flows, collector.spent()]).toEqual([[1, 3, 4, 5], 3, []]);
   });
 
@@ -142,7 +144,7 @@ describe('a share of the table', () => {
     flow(9, PROTOCOL.udp, 0, 20);
     await collector.collect(signal);
     await collector.collect(signal);
-    const ports = Array.from(map.keys(), (key) => ctKey.decode(key).sport).sort((a, b) => a - b);
+    const ports = Array.from(map.keys(), (key) => CT_KEYS.ct4.decode(key).sport).sort((a, b) => a - b);
     // Those in good time stay, those of who has little, and what is not TCP: its answer would begin a flow.
     expect(ports).toEqual([1, 2, 7, 8, 9]);
   });

@@ -1,4 +1,4 @@
-import { ctAge, ctKey, ctValue, isHalfOpen, PROTOCOL, ticksAt } from '@weir/bpf';
+import { CT_KEYS, type CtKey, ctAge, ctValue, isHalfOpen, PROTOCOL, ticksAt } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
 import type { CtShares } from './ct-shares.ts';
 
@@ -8,34 +8,46 @@ const MOST_OF_ALL = 1 / 4;
 /** A handshake that has been silent for longer, in conntrack ticks of 1.07 s, makes room when there is none. */
 const HANDSHAKE_TICKS = 5;
 
+type Family = keyof typeof CT_KEYS;
+const FAMILIES = Object.keys(CT_KEYS) as Family[];
+
 export interface SweepResult {
   readonly entries: number;
   readonly deleted: number;
+  /** What is left in each map. */
+  readonly left: Readonly<Record<Family, number>>;
 }
 
 export interface ConntrackOptions {
-  readonly map: BpfMap;
+  readonly maps: Readonly<Record<Family, BpfMap>>;
   readonly shares: Pick<CtShares, 'counted' | 'correct' | 'clear' | 'allow' | 'isSpent'>;
   /** The programs collect by themselves when user space has not for a minute. */
   readonly collected: (tick: number) => void;
   readonly yieldNow: () => Promise<void>;
 }
 
-/** Collects garbage in the connection table, in small steps, and shares the table out among endpoints. */
+/**
+ * Collects garbage in the connection tables, one of each family and all of one size, in small steps, and shares a table's size out among endpoints: what
+ * an endpoint has in both counts.
+ */
 export class Conntrack {
-  readonly #map: BpfMap;
+  readonly #maps: Readonly<Record<Family, BpfMap>>;
+  readonly #size: number;
   readonly #shares: ConntrackOptions['shares'];
   readonly #collected: ConntrackOptions['collected'];
   readonly #yieldNow: () => Promise<void>;
   /** Entries of each endpoint that the last collection left. */
   #left: ReadonlyMap<number, number> = new Map();
+  /** Entries of the fuller table that the last collection left. */
+  #most = 0;
 
-  constructor({ map, shares, collected, yieldNow }: ConntrackOptions) {
-    this.#map = map;
+  constructor({ maps, shares, collected, yieldNow }: ConntrackOptions) {
+    this.#maps = maps;
+    this.#size = maps.ct4.info.maxEntries;
     this.#shares = shares;
     this.#collected = collected;
     this.#yieldNow = yieldNow;
-    shares.allow(Math.ceil(map.info.maxEntries * MOST_OF_ALL));
+    shares.allow(Math.ceil(this.#size * MOST_OF_ALL));
   }
 
   /**
@@ -48,8 +60,7 @@ export class Conntrack {
     const spent = new Set(this.spent());
     const left = new Map<number, number>();
     const before = this.#shares.counted();
-    const result = await this.#sweep(signal, (keyBytes, bytes) => {
-      const key = ctKey.decode(keyBytes);
+    const result = await this.#sweep(signal, (key, bytes) => {
       const value = ctValue.decode(bytes);
       const now = process.hrtime.bigint();
       const age = ctAge(key, value, now);
@@ -62,8 +73,9 @@ export class Conntrack {
     if (signal.aborted) return result;
     this.#collected(ticksAt(process.hrtime.bigint()));
     this.#left = left;
+    this.#most = Math.max(...Object.values(result.left));
     this.#shares.correct(before, left);
-    this.#shares.allow(this.#most());
+    this.#shares.allow(this.#allowed());
     return result;
   }
 
@@ -72,26 +84,24 @@ export class Conntrack {
     return [...this.#left.keys().filter((endpoint) => this.#shares.isSpent(endpoint))];
   }
 
-  #most(): number {
-    const { maxEntries } = this.#map.info;
-    const most = Math.ceil(maxEntries * MOST_OF_ALL);
-    return this.#isPressed() ? Math.min(most, Math.ceil(maxEntries / this.#left.size)) : most;
+  #allowed(): number {
+    const most = Math.ceil(this.#size * MOST_OF_ALL);
+    return this.#isPressed() ? Math.min(most, Math.ceil(this.#size / this.#left.size)) : most;
   }
 
   #isPressed(): boolean {
-    const total = this.#left.values().reduce((sum, count) => sum + count, 0);
-    return total > this.#map.info.maxEntries / 2;
+    return this.#most > this.#size / 2;
   }
 
   #pressed(): ReadonlySet<number> {
     if (!this.#isPressed()) return new Set();
-    const fair = this.#map.info.maxEntries / 2 / this.#left.size;
+    const fair = this.#size / 2 / this.#left.size;
     return new Set(this.#left.keys().filter((endpoint) => (this.#left.get(endpoint) ?? 0) > fair));
   }
 
   /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
   async purge(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
-    const result = await this.#sweep(signal, (key) => endpoints.has(ctKey.decode(key).endpoint));
+    const result = await this.#sweep(signal, ({ endpoint }) => endpoints.has(endpoint));
     if (!signal.aborted) for (const endpoint of endpoints) this.#shares.clear(endpoint);
     return result;
   }
@@ -101,28 +111,34 @@ export class Conntrack {
    * they keep answers from beginning a flow.
    */
   async doubt(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
-    return await this.#sweep(signal, (key, bytes) => {
-      const { endpoint, protocol } = ctKey.decode(key);
+    return await this.#sweep(signal, ({ endpoint, protocol }, bytes) => {
       if (!endpoints.has(endpoint)) return false;
       return protocol !== PROTOCOL.tcp && !ctValue.decode(bytes).denied;
     });
   }
 
-  async #sweep(signal: AbortSignal, dead: (key: Uint8Array, value: Uint8Array) => boolean): Promise<SweepResult> {
-    let entries = 0;
-    let deleted = 0;
-    let batch: Uint8Array[] = [];
-    for (const [key, value] of this.#map.entries()) {
-      entries += 1;
-      if (dead(key, value)) batch.push(key);
-      if (entries % STEP !== 0) continue;
-      if (batch.length > 0) this.#map.deleteBatch(batch);
-      deleted += batch.length;
-      batch = [];
-      await this.#yieldNow();
-      if (signal.aborted) return { entries, deleted };
+  async #sweep(signal: AbortSignal, dead: (key: CtKey, value: Uint8Array) => boolean): Promise<SweepResult> {
+    const sum = { entries: 0, deleted: 0, left: { ct4: 0, ct6: 0 } };
+    for (const family of FAMILIES) {
+      const map = this.#maps[family];
+      let batch: Uint8Array[] = [];
+      const remove = (): void => {
+        if (batch.length > 0) map.deleteBatch(batch);
+        sum.deleted += batch.length;
+        sum.left[family] -= batch.length;
+        batch = [];
+      };
+      for (const [key, value] of map.entries()) {
+        sum.entries += 1;
+        sum.left[family] += 1;
+        if (dead(CT_KEYS[family].decode(key), value)) batch.push(key);
+        if (sum.entries % STEP !== 0) continue;
+        remove();
+        await this.#yieldNow();
+        if (signal.aborted) return sum;
+      }
+      remove();
     }
-    if (batch.length > 0) this.#map.deleteBatch(batch);
-    return { entries, deleted: deleted + batch.length };
+    return sum;
   }
 }

@@ -76,7 +76,7 @@ const JUDGING: readonly MapName[] = [
  *
  * An upgrade or rollback to a version with another layout therefore goes so: old programs with old maps judge each endpoint as
  * they did, until the new maps hold its whole policy; one replacement of its programs then moves it over. Nothing passes that
- * neither of the two allows. Established flows stay allowed as long as `ct4` keeps its layout. Where that changes, flows are judged
+ * neither of the two allows. Established flows stay allowed as long as `ct4` and `ct6` keep their layouts. Where that changes, flows are judged
  * as new ones: what only answers a flow of the other direction is dropped until a packet of that direction comes (TCP repeats it).
  */
 export class PinnedDatapath {
@@ -177,7 +177,7 @@ export class PinnedDatapath {
     }
     const object = loadObject(built.objectPath, {
       reuseMaps: found as Record<string, BpfMap>,
-      ...(options.ctEntries === undefined ? {} : { maxEntries: { ct4: options.ctEntries } }),
+      ...(options.ctEntries === undefined ? {} : { maxEntries: { ct4: options.ctEntries, ct6: options.ctEntries } }),
     });
     const maps: Partial<Record<MapName, BpfMap>> = { ...found };
     const made = NAMES.filter((name) => found[name] === undefined);
@@ -241,7 +241,7 @@ export class PinnedDatapath {
   #loadAgain(): Programs {
     const object = loadObject(this.built.objectPath, {
       reuseMaps: this.maps as Record<string, BpfMap>,
-      maxEntries: { ct4: this.maps.ct4.info.maxEntries },
+      maxEntries: { ct4: this.maps.ct4.info.maxEntries, ct6: this.maps.ct6.info.maxEntries },
     });
     for (const map of Object.values(object.maps)) map.close();
     const { judgeSent, ...programs } = programsOf(object);
@@ -360,5 +360,6 @@ function programsOf(object: BpfObject): Opened {
 }
 
 function shapeOf(name: MapName, { ctEntries }: DatapathOptions): MapShape {
-  return name === 'ct4' && ctEntries !== undefined ? { ...MAPS.ct4, maxEntries: ctEntries } : MAPS[name];
+  const isFlows = name === 'ct4' || name === 'ct6';
+  return isFlows && ctEntries !== undefined ? { ...MAPS[name], maxEntries: ctEntries } : MAPS[name];
 }

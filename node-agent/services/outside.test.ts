@@ -95,7 +95,7 @@ beforeAll(async () => {
   const [a] = world.pods;
   if (a === undefined) throw new Error('no pod');
   pod = a.address;
-  pod6 = 'fd00:88:1::2';
+  pod6 = a.address6;
   await world.listen(world.namespaceOf(a), NEAR_PORTS.UDP, NEAR_PORTS.TCP);
   await world.listen(world.lab.node, NODE_PORTS.UDP, NODE_PORTS.TCP);
   client = world.talker(world.outside);

@@ -42,7 +42,7 @@ export function dropsIn(map: BpfMap): bigint {
   let drops = 0n;
   for (const { number, name, drop } of DROP_REASONS.values()) {
     // Pods ask for IPv6 routers and multicast groups by themselves.
-    if (!drop || name === 'ipv6-unsupported' || name === 'neighbour-discovery') continue;
+    if (!drop || name === 'invalid-source' || name === 'neighbour-discovery') continue;
     for (const direction of [0, 1]) {
       const value = map.lookup(metricsKey.encode({ reason: number, direction }));
       if (value !== undefined) drops += sumMetrics(value).packets;

@@ -266,7 +266,7 @@ export class Agent {
           purge: async (ids) => {
             recorder.before('purge');
             node.purge(ids);
-            return { entries: 0, deleted: 0 };
+            return { entries: 0, deleted: 0, left: { ct4: 0, ct6: 0 } };
           },
         },
         mark,

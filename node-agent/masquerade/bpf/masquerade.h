@@ -79,10 +79,10 @@ static __noinline bool answers_outside(const struct nat_packet *p, const struct 
 		return false;
 	key.addresses = ct_addresses(t->dst.words[3], t->src.words[3]);
 	key.rest = ct_rest(ep->id, t->protocol, WEIR_INGRESS) | (__u32)dport << 16 | t->dport;
-	e = bpf_map_lookup_elem(&ct4, &key);
+	e = ct_find(&key, 4);
 	if (!e)
 		return false;
-	switch (ct_look(e, t->protocol, ct_current(&key, ep->word, READ_ONCE(e->word) & CT_LOCAL), now_stamp(), false, &seen)) {
+	switch (ct_look(e, t->protocol, ct_current(&key, 4, ep->word, READ_ONCE(e->word) & CT_LOCAL), now_stamp(), false, &seen)) {
 	case CT_CURRENT:
 	case CT_UNDECIDED:
 		return true;

@@ -42,7 +42,7 @@ static __noinline bool recall_ports(struct __sk_buff *skb, struct l4 *p, __u8 di
 {
 	struct ct_key key = {};
 
-	if (!p || !datagram_of(skb, p, direction, &key) || !fragment_recall(&key, p->id))
+	if (!p || !datagram_of(skb, p, direction, &key) || !fragment_recall(&key, key.addresses, fragment_v4(p->id, p->protocol), 0xffff))
 		return false;
 	p->sport = key.sport;
 	p->dport = key.dport;
@@ -54,7 +54,7 @@ static __noinline int remember_ports(struct __sk_buff *skb, const struct l4 *p)
 	struct ct_key key = {};
 
 	if (p && datagram_of(skb, p, WEIR_EGRESS, &key))
-		fragment_remember(&key, p->id);
+		fragment_remember(&key, key.addresses, fragment_v4(p->id, p->protocol), 0);
 	return 0;
 }
 
@@ -235,7 +235,7 @@ static __always_inline enum sent send_translated(struct __sk_buff *skb)
 		return SENT_ON;
 	if (unlikely(p.dst == HAIRPIN))
 		return send_answer_back(skb, &p);
-	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type))
+	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type, 4))
 		return send_error(skb, &p);
 	if (likely(!maybe_service(p.dst))) {
 		if (unlikely(p.protocol == IPPROTO_TCP && tcp_opens(p.tcp_flags)))
@@ -318,7 +318,7 @@ static __always_inline int to_pod(struct __sk_buff *skb)
 
 	if (likely(!has_flows(skb->ifindex)) || !read_l4(skb, &p))
 		return TC_ACT_UNSPEC;
-	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type))
+	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type, 4))
 		return receive_error(skb, &p);
 	if (!has_ports(p.protocol))
 		return TC_ACT_UNSPEC;

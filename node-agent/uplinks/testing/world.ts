@@ -54,7 +54,6 @@ export class World {
     for (const name of ['a', 'b']) this.pods.push(await lab.pod(name));
     // Errors come as often as tests ask for them.
     execFileSync('nsenter', [`--net=${lab.netns}`, 'sysctl', '-qw', 'net.ipv4.icmp_ratelimit=0']);
-    this.#dualStack();
     ip('netns', 'add', outside);
     ip('-n', lab.node, 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', outside);
     for (const [namespace, device, address, address6] of [
@@ -68,18 +67,6 @@ export class World {
     }
     await this.run();
     await this.listen(outside, 7777, 7778);
-  }
-
-  /** Addresses of IPv6 beside those of the lab. */
-  #dualStack(): void {
-    const { lab } = this;
-    execFileSync('nsenter', [`--net=${lab.netns}`, 'sysctl', '-qw', 'net.ipv6.conf.all.forwarding=1']);
-    for (const [at, pod] of this.pods.entries()) {
-      const prefix = `fd00:88:${at + 1}::`;
-      ip('-n', lab.node, 'address', 'add', `${prefix}1/64`, 'dev', pod.interfaceName, 'nodad');
-      ip('-n', this.namespaceOf(pod), 'address', 'add', `${prefix}2/64`, 'dev', 'eth0', 'nodad');
-      ip('-n', this.namespaceOf(pod), 'route', 'add', 'default', 'via', `${prefix}1`);
-    }
   }
 
   /** Starts an agent's share of it, which masquerades. */

@@ -4,8 +4,10 @@
  */
 import type { Direction } from '@weir/bpf';
 import { ETHERTYPE, type Model, type ModelPacket } from '@weir/bpf/testing';
+import { formatAddress } from '@weir/net';
 
 export const POD = '10.0.0.1';
+export const POD6 = 'fd00::1';
 const FORWARDED = 'forwarded';
 
 const TCP = 6;
@@ -14,32 +16,41 @@ const ICMP = 1;
 const SCTP = 132;
 const ICMPV6 = 58;
 /** Bytes of their headers that are looked at. */
-const L4_BYTES: Readonly<Record<number, number>> = { [TCP]: 20, [UDP]: 8, [ICMP]: 8, [SCTP]: 12 };
-const NAMES: Readonly<Record<number, ModelPacket['protocol']>> = {
-  [TCP]: 'tcp',
-  [UDP]: 'udp',
-  [ICMP]: 'icmp',
-  [SCTP]: 'sctp',
+const L4_BYTES: Readonly<Record<number, number>> = { [TCP]: 20, [UDP]: 8, [SCTP]: 12 };
+const NAMES: Readonly<Record<number, ModelPacket['protocol']>> = { [TCP]: 'tcp', [UDP]: 'udp', [SCTP]: 'sctp' };
+
+/** What differs between the families. */
+interface Family {
+  readonly pod: string;
+  readonly icmp: number;
+  readonly name: 'icmp' | 'icmpv6';
+  /** Answers, by type, and the queries that they answer. */
+  readonly queries: Readonly<Record<number, number>>;
+  readonly errors: readonly number[];
+}
+
+const V4: Family = {
+  pod: POD,
+  icmp: ICMP,
+  name: 'icmp',
+  queries: { 0: 8, 8: 8, 13: 13, 14: 13, 15: 15, 16: 15, 17: 17, 18: 17, 42: 42, 43: 42 },
+  errors: [3, 4, 11, 12],
 };
-/** ICMP answers, by type, and the queries that they answer. */
-const QUERIES: Readonly<Record<number, number>> = {
-  0: 8,
-  8: 8,
-  13: 13,
-  14: 13,
-  15: 15,
-  16: 15,
-  17: 17,
-  18: 17,
-  42: 42,
-  43: 42,
+const V6: Family = {
+  pod: POD6,
+  icmp: ICMPV6,
+  name: 'icmpv6',
+  queries: { 128: 128, 129: 128, 139: 139, 140: 139, 160: 160, 161: 160 },
+  errors: [1, 2, 3, 4],
 };
-const ERRORS: readonly number[] = [3, 4, 11, 12];
+const [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION] = [0, 43, 44, 51, 60];
+const EXTENSIONS: readonly number[] = [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION];
 
 /** What the ports of a datagram are, and for ICMP type and identifier. */
 type L4 = Pick<ModelPacket, 'podPort' | 'peerPort' | 'bits' | 'number'>;
 
 interface Ip {
+  readonly family: Family;
   readonly src: string;
   readonly dst: string;
   readonly protocol: number;
@@ -47,9 +58,11 @@ interface Ip {
   /** Bytes into the datagram that this fragment begins at. */
   readonly offset: number;
   readonly more: boolean;
-  /** Bytes of the IP header; of all, by the total length. */
+  /** Bytes before those of L4; of all, as IP says. */
   readonly header: number;
   readonly total: number;
+  /** Bytes of the datagram that come before L4: headers behind that of the fragment. */
+  readonly before: number;
   /** From the IP header on, without what pads the frame. */
   readonly bytes: DataView;
 }
@@ -63,7 +76,7 @@ export class FrameOracle {
   readonly #model: Model;
   readonly #enforced: ReadonlySet<Direction>;
   /** First fragments that passed. */
-  readonly #fragments = new Map<string, L4>();
+  readonly #fragments = new Map<string, L4 & { readonly protocol: number; readonly headers: number }>();
 
   constructor({ model, enforced }: FrameOracleOptions) {
     this.#model = model;
@@ -79,101 +92,123 @@ export class FrameOracle {
     const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
     switch (view.getUint16(12)) {
       case ETHERTYPE.ipv4:
-        return this.#ipv4(direction, view, local);
+        return this.#ip(direction, ipOf(view, 14, frame.length - 14), local);
       case ETHERTYPE.arp:
         return direction === 'egress' ? arpOfPod(view) : FORWARDED;
       case ETHERTYPE.ipv6:
-        return this.#ipv6(direction, view);
+        return this.#ip(direction, ip6Of(view, 14, frame.length - 14), local, view);
       default:
         return direction === 'egress' || this.#enforced.has(direction) ? 'unknown-l3' : FORWARDED;
     }
   }
 
-  #ipv4(direction: Direction, frame: DataView, local: boolean): string {
-    const ip = ipOf(frame, 14, frame.byteLength - 14);
-    if (ip === undefined) return 'invalid-packet';
-    if (direction === 'egress' && ip.src !== POD) return 'invalid-source';
-    if (direction === 'egress' && ip.dst.startsWith('127.')) return 'invalid-packet';
+  #ip(direction: Direction, ip: Ip | string, local: boolean, frame?: DataView): string {
+    if (typeof ip === 'string') return ip;
+    const { family } = ip;
     const peer = direction === 'egress' ? ip.dst : ip.src;
-    const packetOf = (l4: L4): ModelPacket => ({
+    const packetOf = (l4: L4, protocol: number): ModelPacket => ({
       direction,
-      protocol: NAMES[ip.protocol] ?? 'other',
+      protocol: nameOf(family, protocol),
       peer,
       local,
       ...l4,
     });
-    if (ip.offset > 0) return this.#laterFragment(ip, packetOf);
+    if (family === V4 || ip.offset > 0) {
+      const wrong = direction === 'egress' ? wrongEnds(ip) : undefined;
+      if (wrong !== undefined) return wrong;
+    }
+    if (ip.offset > 0) return this.#laterFragment(ip, direction, packetOf);
     const l4 = l4Of(ip, direction);
     if (l4 === undefined) return 'invalid-packet';
-    const packet = packetOf(l4);
+    const discovery = frame === undefined ? undefined : this.#discovery(direction, ip, l4.bits, frame);
+    const wrong = discovery ?? (direction === 'egress' ? wrongEnds(ip) : undefined);
+    if (wrong !== undefined) return wrong;
+    const packet = packetOf(l4, ip.protocol);
     const outcome = this.#whole(ip, packet);
     if (ip.more && outcome === FORWARDED)
-      this.#fragments.set(datagramOf(ip, direction), { ...l4, bits: ip.protocol === ICMP ? l4.bits : 0 });
+      this.#fragments.set(datagramOf(ip, direction), {
+        ...l4,
+        bits: ip.protocol === family.icmp ? l4.bits : 0,
+        protocol: ip.protocol,
+        headers: ip.before + bytesOf(ip.protocol),
+      });
     return outcome;
   }
 
-  #laterFragment(ip: Ip, packetOf: (l4: L4) => ModelPacket): string {
-    const end = ip.offset + ip.total;
-    if (ip.offset < (L4_BYTES[ip.protocol] ?? 0) || end > 65_535) return 'invalid-packet';
-    const none = packetOf({ podPort: 0, peerPort: 0, bits: 0, number: 0 });
-    const l4 = this.#fragments.get(datagramOf(ip, none.direction));
-    if (l4 === undefined) return this.#enforced.has(none.direction) ? 'fragment-without-first' : FORWARDED;
-    const packet = packetOf(l4);
-    return isFlowless(packet) ? this.#model.alone(packet) : this.#model.judge(packet, false);
+  #laterFragment(ip: Ip, direction: Direction, packetOf: (l4: L4, protocol: number) => ModelPacket): string {
+    const { family } = ip;
+    if (family === V4 && ip.offset < bytesOf(ip.protocol)) return 'invalid-packet';
+    if (ip.offset + (family === V4 ? ip.total : ip.total - ip.header) > 65_535) return 'invalid-packet';
+    const known = this.#fragments.get(datagramOf(ip, direction));
+    if (known === undefined || (family === V6 && ip.offset < known.headers))
+      return this.#enforced.has(direction) ? 'fragment-without-first' : FORWARDED;
+    const { protocol, headers: _, ...l4 } = known;
+    const packet = packetOf(l4, protocol);
+    return isFlowless(family, packet) ? this.#model.alone(packet) : this.#model.judge(packet, false);
   }
 
   #whole(ip: Ip, packet: ModelPacket): string {
-    if (packet.protocol !== 'icmp') return this.#model.judge(packet);
-    if (!isFlowless(packet)) return this.#model.judge(packet);
-    return ERRORS.includes(packet.bits) ? this.#error(ip, packet) : this.#model.alone(packet);
+    if (!isFlowless(ip.family, packet)) return this.#model.judge(packet);
+    return ip.family.errors.includes(packet.bits) ? this.#error(ip, packet) : this.#model.alone(packet);
   }
 
   /** An ICMP error: what it quotes travelled the other way. */
   #error(ip: Ip, packet: ModelPacket): string {
     const { direction, peer, local, bits: type } = packet;
-    const bytes = ip.total - ip.header;
+    const { pod } = ip.family;
+    const bytes = ip.family === V4 ? ip.total - ip.header : ip.total;
     const about = quoteOf(ip, direction);
     if (about === undefined) return this.#model.alone(packet);
     // It goes to who sent what it quotes; a pod tells of what it was sent itself.
-    const [sender, receiver] = direction === 'egress' ? [peer, POD] : [POD, undefined];
+    const [sender, receiver] = direction === 'egress' ? [peer, pod] : [pod, undefined];
     if (about.src !== sender || (receiver !== undefined && about.dst !== receiver)) return this.#model.alone(packet);
     return this.#model.judgeError({ direction, peer, type, local, bytes, about: about.packet });
   }
 
-  #ipv6(direction: Direction, frame: DataView): string {
-    const enforced = this.#enforced.has(direction);
-    const refused = enforced ? 'ipv6-unsupported' : FORWARDED;
-    if (frame.getUint8(14) >> 4 !== 6) return 'invalid-packet';
-    const next = frame.getUint8(20);
-    const hops = frame.getUint8(21);
-    if (next === ICMPV6 && frame.byteLength < 55) return 'invalid-packet';
-    const type = next === ICMPV6 ? frame.getUint8(54) : 0;
-    const plain = next === ICMPV6 && isPlainDiscovery(frame);
-    if (direction === 'ingress') return plain ? FORWARDED : refused;
-    if (hops === 255 && ![ICMPV6, TCP, UDP, SCTP].includes(next)) return 'not-a-router';
-    if (type === 134 || type === 137) return 'not-a-router';
-    if (type >= 133 && type <= 136) return plain && staysOnLink(frame, !enforced) ? FORWARDED : 'neighbour-discovery';
-    return refused;
+  /** What neighbour discovery comes to; undefined: it is none, or is judged like others. */
+  #discovery(direction: Direction, ip: Ip, type: number, frame: DataView): string | undefined {
+    if (ip.protocol !== ICMPV6 || type < 133 || type > 137) return undefined;
+    const plain = ip.header === 40 && isPlainDiscovery(frame);
+    if (direction === 'ingress') return plain ? FORWARDED : undefined;
+    if (type === 134 || type === 137 || ip.header !== 40) return 'not-a-router';
+    return plain && staysOnLink(frame) ? FORWARDED : 'neighbour-discovery';
   }
 }
 
+function nameOf(family: Family, protocol: number): ModelPacket['protocol'] {
+  return protocol === family.icmp ? family.name : (NAMES[protocol] ?? 'other');
+}
+
+function bytesOf(protocol: number): number {
+  // Of what is ICMP in the other family nothing is looked at, and yet no later fragment may lie there.
+  return protocol === ICMP || protocol === ICMPV6 ? 8 : (L4_BYTES[protocol] ?? 0);
+}
+
+/** Why a pod may not send it, whatever policies say. */
+function wrongEnds({ family, src, dst }: Ip): string | undefined {
+  if (src !== family.pod) return 'invalid-source';
+  return dst.startsWith('127.') || dst === '::1' ? 'invalid-packet' : undefined;
+}
+
 /** Neither query nor answer. */
-function isFlowless({ protocol, bits }: ModelPacket): boolean {
-  return protocol === 'icmp' && QUERIES[bits] === undefined;
+function isFlowless(family: Family, { protocol, bits }: ModelPacket): boolean {
+  return protocol === family.name && family.queries[bits] === undefined;
 }
 
 function address(view: DataView, at: number): string {
   return [0, 1, 2, 3].map((byte) => view.getUint8(at + byte)).join('.');
 }
 
-/** Undefined where its lengths are no IPv4 packet's. `length`: bytes that there are. */
-function ipOf(frame: DataView, at: number, length: number): Ip | undefined {
+/** A reason where its lengths are no IPv4 packet's. `length`: bytes that there are. */
+function ipOf(frame: DataView, at: number, length: number): Ip | string {
   const first = frame.getUint8(at);
   const header = (first & 15) * 4;
   const total = frame.getUint16(at + 2);
-  if (first >> 4 !== 4 || header < 20 || total < header || total > length) return undefined;
+  if (first >> 4 !== 4 || header < 20 || total < header || total > length) return 'invalid-packet';
   const fragment = frame.getUint16(at + 6);
   return {
+    family: V4,
+    before: 0,
     src: address(frame, at + 12),
     dst: address(frame, at + 16),
     protocol: frame.getUint8(at + 9),
@@ -186,15 +221,49 @@ function ipOf(frame: DataView, at: number, length: number): Ip | undefined {
   };
 }
 
+/** The same of IPv6. A quoted packet may be cut: `isCut`. */
+function ip6Of(frame: DataView, at: number, length: number, isCut = false): Ip | string {
+  if (length < 40 || frame.getUint8(at) >> 4 !== 6) return 'invalid-packet';
+  const said = 40 + frame.getUint16(at + 4);
+  if (said > length && !isCut) return 'invalid-packet';
+  const total = isCut ? length : said;
+  const bytes = new DataView(frame.buffer, frame.byteOffset + at, total);
+  let [protocol, header, offset, more, id, datagram] = [bytes.getUint8(6), 40, 0, false, 0, -1];
+  for (let left = 8; EXTENSIONS.includes(protocol); left -= 1) {
+    if (left === 0 || header + 8 > total || header > 40 + 1024) return 'ipv6-headers';
+    const [next, size] = [bytes.getUint8(header), bytes.getUint8(header + 1)];
+    if (protocol === FRAGMENT) {
+      if (datagram >= 0) return 'ipv6-headers';
+      const field = bytes.getUint16(header + 2);
+      [offset, more, id] = [field & 0xfff8, (field & 1) !== 0, bytes.getUint32(header + 4)];
+      header += 8;
+      datagram = header;
+      protocol = next;
+      if (offset > 0) break;
+      continue;
+    }
+    // It goes on to another address.
+    if (protocol === ROUTING && bytes.getUint8(header + 3) > 0) return 'ipv6-headers';
+    header += protocol === AUTHENTICATION ? (size + 2) * 4 : (size + 1) * 8;
+    if (header > total || header > 40 + 1024) return 'ipv6-headers';
+    protocol = next;
+  }
+  const before = datagram < 0 || offset > 0 ? 0 : header - datagram;
+  const [src, dst] = [address6(frame, at + 8), address6(frame, at + 24)];
+  return { family: V6, src, dst, protocol, id, offset, more, header, total, before, bytes };
+}
+
+function address6(view: DataView, at: number): string {
+  return formatAddress(new Uint8Array(view.buffer, view.byteOffset + at, 16));
+}
+
 /** Undefined where the header is cut, or lies about its length. */
-function l4Of({ bytes, header, total, protocol, more }: Ip, direction: Direction): L4 | undefined {
+function l4Of({ family, bytes, header, total, protocol, more }: Ip, direction: Direction): L4 | undefined {
   const payload = total - header;
-  const needed = L4_BYTES[protocol];
-  if (needed === undefined) return { podPort: protocol, peerPort: 0, bits: 0, number: 0 };
-  if (payload < needed) return undefined;
-  if (protocol === ICMP) {
+  if (protocol === family.icmp) {
+    if (payload < 8) return undefined;
     const type = bytes.getUint8(header);
-    const query = QUERIES[type];
+    const query = family.queries[type];
     return {
       podPort: query === undefined ? 0 : bytes.getUint16(header + 4),
       peerPort: query ?? 0,
@@ -202,6 +271,9 @@ function l4Of({ bytes, header, total, protocol, more }: Ip, direction: Direction
       number: 0,
     };
   }
+  const needed = L4_BYTES[protocol];
+  if (needed === undefined) return { podPort: protocol, peerPort: 0, bits: 0, number: 0 };
+  if (payload < needed) return undefined;
   const [source, destination] = [bytes.getUint16(header), bytes.getUint16(header + 2)];
   const [podPort, peerPort] = direction === 'egress' ? [source, destination] : [destination, source];
   if (protocol !== TCP) return { podPort, peerPort, bits: 0, number: 0 };
@@ -211,32 +283,29 @@ function l4Of({ bytes, header, total, protocol, more }: Ip, direction: Direction
   return { podPort, peerPort, bits: bytes.getUint8(header + 13), number };
 }
 
-function datagramOf({ src, dst, id, protocol }: Ip, direction: Direction): string {
-  return [direction, src, dst, id, protocol].join();
+/** Of IPv6 the protocol is told by the first fragment alone. */
+function datagramOf({ family, src, dst, id, protocol }: Ip, direction: Direction): string {
+  return [direction, src, dst, id, family === V4 ? protocol : 'any'].join();
 }
 
 /** The packet that an error quotes, as it travelled; undefined where it is not told which flow it was of. */
 function quoteOf(
-  { bytes, header, total }: Ip,
+  { family, bytes, header, total }: Ip,
   direction: Direction,
 ): { readonly src: string; readonly dst: string; readonly packet: ModelPacket } | undefined {
   const at = header + 8;
-  if (at + 20 > total) return undefined;
-  const first = bytes.getUint8(at);
-  const inner = (first & 15) * 4;
-  if (first >> 4 !== 4 || inner < 20 || (bytes.getUint16(at + 6) & 0x1fff) !== 0 || at + inner + 8 > total)
-    return undefined;
-  const protocol = bytes.getUint8(at + 9);
-  const [src, dst] = [address(bytes, at + 12), address(bytes, at + 16)];
+  const quoted = family === V4 ? quoted4(bytes, at, total) : ip6Of(bytes, at, total - at, true);
+  if (typeof quoted === 'string' || quoted.offset !== 0 || at + quoted.header + 8 > total) return undefined;
+  const { src, dst, protocol } = quoted;
   const sent: Direction = direction === 'egress' ? 'ingress' : 'egress';
   const peer = sent === 'egress' ? dst : src;
-  const l4 = at + inner;
+  const l4 = at + quoted.header;
   const of = (podPort: number, peerPort: number, bits = 0) => ({
     src,
     dst,
     packet: {
       direction: sent,
-      protocol: NAMES[protocol] ?? ('other' as const),
+      protocol: nameOf(family, protocol),
       peer,
       podPort,
       peerPort,
@@ -245,14 +314,33 @@ function quoteOf(
       local: false,
     },
   });
-  if (protocol === ICMP) {
+  if (protocol === family.icmp) {
     const type = bytes.getUint8(l4);
-    const query = QUERIES[type];
+    const query = family.queries[type];
     return query === undefined ? undefined : of(bytes.getUint16(l4 + 4), query, type);
   }
   if (NAMES[protocol] === undefined) return of(protocol, 0);
   const [source, destination] = [bytes.getUint16(l4), bytes.getUint16(l4 + 2)];
   return sent === 'egress' ? of(source, destination) : of(destination, source);
+}
+
+/** Its total length is not looked at: a quote is cut. */
+function quoted4(
+  bytes: DataView,
+  at: number,
+  total: number,
+): Pick<Ip, 'src' | 'dst' | 'protocol' | 'offset' | 'header'> | string {
+  if (at + 20 > total) return 'invalid-packet';
+  const first = bytes.getUint8(at);
+  const header = (first & 15) * 4;
+  if (first >> 4 !== 4 || header < 20) return 'invalid-packet';
+  return {
+    src: address(bytes, at + 12),
+    dst: address(bytes, at + 16),
+    protocol: bytes.getUint8(at + 9),
+    offset: bytes.getUint16(at + 6) & 0x1fff,
+    header,
+  };
 }
 
 /** RFC 826. */
@@ -293,10 +381,10 @@ function isPlainDiscovery(frame: DataView): boolean {
   return true;
 }
 
-function staysOnLink(frame: DataView, anySource: boolean): boolean {
+function staysOnLink(frame: DataView): boolean {
   const type = frame.getUint8(54);
   const [src, dst] = [22, 38];
   if (unspecified(frame, src)) return type === 135 && solicitedNode(frame, dst);
-  if (!linkLocal(frame, src) && (!anySource || frame.getUint8(src) === 0xff)) return false;
+  if (!linkLocal(frame, src) && address6(frame, src) !== POD6) return false;
   return linkLocal(frame, dst) || (type === 135 ? solicitedNode(frame, dst) : allNodes(frame, dst));
 }

@@ -4,7 +4,7 @@ import { setImmediate as yieldNow } from 'node:timers/promises';
 import { type Direction, ENDPOINT_FLAGS } from '@weir/bpf';
 import { type ClassRow, Model, OUTSIDE_IFINDEX, TestDatapath, type VerdictRow } from '@weir/bpf/testing';
 import { Random } from '../../chaos/random.ts';
-import { Frames, PEERS, PORTS } from './frames.ts';
+import { Frames, PEERS, PEERS6, PORTS } from './frames.ts';
 import { FrameOracle } from './oracle.ts';
 
 /** Frames under one policy. */
@@ -17,9 +17,20 @@ const IDENTITIES = new Map<string, number>([
   [PEERS[1], 2001],
   [PEERS[2], 1],
   [PEERS[3], 0x0100_0001],
+  [PEERS6[0], 2000],
+  [PEERS6[1], 2001],
+  [PEERS6[2], 1],
+  [PEERS6[3], 0x0100_0002],
 ]);
 const DIRECTIONS = ['ingress', 'egress'] as const;
-const PROTOCOLS = ['tcp', 'udp', 'sctp', 'icmp', 'other'] as const;
+const PROTOCOLS = ['tcp', 'udp', 'sctp', 'icmp', 'icmpv6', 'other'] as const;
+
+/** What rows have for ports where these are others. */
+const PORTS_OF: Readonly<Partial<Record<(typeof PROTOCOLS)[number], readonly number[]>>> = {
+  icmp: [0, 3, 5, 8, 11],
+  icmpv6: [1, 2, 4, 128, 143],
+  other: [1, 4, 47, 58],
+};
 
 export interface FrameFuzzOptions {
   readonly packets: number;
@@ -82,7 +93,7 @@ function playRound(
   random: Random,
   count: (outcome: string) => void,
 ): Omit<FrameFinding, 'round'> | undefined {
-  for (const name of ['ct4', 'frags']) path.map(name).deleteBatch([...path.map(name).keys()]);
+  path.forget();
   const enforced = new Set(DIRECTIONS.filter(() => random.chance(0.6)));
   const classes = classRows(random);
   const verdicts = verdictRows(random);
@@ -111,7 +122,7 @@ function playRound(
 }
 
 function classRows(random: Random): ClassRow[] {
-  const known = [0, 1, 2, ...IDENTITIES.values()];
+  const known = [0, 1, 2, 10, ...IDENTITIES.values()];
   return DIRECTIONS.flatMap((direction) =>
     random
       .some([...new Set(known)], random.between(0, 4))
@@ -123,8 +134,8 @@ function verdictRows(random: Random): VerdictRow[] {
   const rows = new Map<string, VerdictRow>();
   for (let left = random.between(0, 24); left > 0; left -= 1) {
     const protocol = random.pick(PROTOCOLS);
-    const whole = protocol === 'other' || random.chance(0.3);
-    const port = whole ? 0 : protocol === 'icmp' ? random.pick([0, 3, 5, 8, 11]) : random.pick(PORTS);
+    const whole = random.chance(0.3);
+    const port = whole ? 0 : random.pick(PORTS_OF[protocol] ?? PORTS);
     const row: VerdictRow = {
       class: random.pick([0, 1, 2, 16, 17]),
       direction: random.pick(DIRECTIONS),
