@@ -140,14 +140,15 @@ export class Stage {
   #place(): void {
     for (const pod of this.world.pods()) {
       const sandbox = this.cluster.kubelet.sandbox(`${pod.namespace}/${pod.name}`);
-      if (sandbox?.address === undefined || sandbox.netns === this.#placed.get(pod.id)) continue;
+      const [address] = sandbox?.addresses ?? [];
+      if (sandbox === undefined || address === undefined || sandbox.netns === this.#placed.get(pod.id)) continue;
       this.#placed.set(pod.id, sandbox.netns);
-      pod.address = sandbox.address;
+      pod.address = address;
       if ((this.#owners.get(pod.address) ?? pod.id) !== pod.id) this.ledger.took('address reused');
       this.#owners.set(pod.address, pod.id);
       try {
         this.#traffic.remove(pod.id);
-        this.#traffic.add({ id: pod.id, netns: netnsPath(sandbox.netns), address: sandbox.address });
+        this.#traffic.add({ id: pod.id, netns: netnsPath(sandbox.netns), address });
       } catch (error) {
         // Seen by check() at the next step.
         this.#log(String(error));

@@ -10,6 +10,7 @@ import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 
 import { crds } from '@weir/kube';
+import type { Family } from '@weir/net';
 import { buildCni } from '@weir/node-agent/cni/build.ts';
 import { inNetns } from 'libbpf-ts';
 import { customAlphabet } from 'nanoid';
@@ -29,8 +30,10 @@ import { type Output, TOOL_PATH } from './run.ts';
 import {
   containerPorts,
   type Host,
+  hostOf,
   OUTSIDE,
   OUTSIDE_PORTS,
+  OUTSIDE6,
   type PodSpec,
   type ProbeOptions,
   probeBetween,
@@ -47,7 +50,9 @@ export interface ClusterOptions {
   readonly nodes?: number;
   /** Fixed API port on 127.0.0.1 of this machine; default any free one. */
   readonly apiPort?: number;
-  /** IPv4 addresses beyond the cluster. Default 203.0.113.9, 10.1.2.3, 10.2.0.1 (spec section 11). */
+  /** Of nodes and pods. Default: both. */
+  readonly families?: readonly Family[];
+  /** Addresses beyond the cluster. Default 203.0.113.9, 10.1.2.3, 10.2.0.1 (spec section 11) and 2001:db8::9. */
   readonly outside?: readonly string[];
   /** TCP and UDP ports that the outside addresses answer on. Default 80. */
   readonly outsidePorts?: readonly number[];
@@ -58,7 +63,7 @@ export interface ClusterOptions {
   /** Default 1, which leads without a lease; more elect their leader. */
   readonly operators?: number;
   readonly agents?: boolean;
-  /** Length of each node's pod prefix, from 24 to 29. Default 24: small ones come round to the same addresses. */
+  /** Length of each node's IPv4 pod prefix, from 24 to 29. Default 24: small ones come round to the same addresses. */
   readonly podPrefix?: number;
   /** Each node's state folder is a disk of its own, of this size. */
   readonly stateDiskBytes?: number;
@@ -111,11 +116,13 @@ export class Cluster implements TestCluster {
     const datapath = placeObjects(join(folder, 'objects'));
     this.nodes = Array.from({ length: options.nodes ?? 2 }, (_, index) => {
       const name = `node-${index + 1}`;
+      const podCidrs = { 4: `10.244.${index + 1}.0/${options.podPrefix ?? 24}`, 6: `fd00:10:244:${index + 1}::/64` };
+      const families = options.families ?? [4, 6];
       return new ClusterNode({
         name,
         netns: `${prefixOf(id)}-n${index + 1}`,
-        address: `${NODE_NET}.${index + 11}`,
-        podCidr: `10.244.${index + 1}.0/${options.podPrefix ?? 24}`,
+        addresses: families.map((family) => `${NODE_NET[family]}${index + 11}`),
+        podCidrs: families.map((family) => podCidrs[family]),
         folder: join(folder, name),
         bpfRoot: bpfRootOf(id, name),
         cgroup: cgroupOf(id, name),
@@ -153,7 +160,7 @@ export class Cluster implements TestCluster {
 
   async #start(): Promise<void> {
     const cni = await buildCni();
-    const outside = this.#options.outside ?? OUTSIDE;
+    const outside = this.#options.outside ?? [...OUTSIDE, ...OUTSIDE6];
     await this.#fabric.start(outside);
     for (const [index, node] of this.nodes.entries()) await this.#fabric.addNode(node, index + 1);
     await this.#fabric.route(this.nodes);
@@ -200,10 +207,10 @@ export class Cluster implements TestCluster {
       apiVersion: 'v1',
       kind: 'Node',
       metadata: { name: node.name, labels: { 'kubernetes.io/hostname': node.name, 'kubernetes.io/os': 'linux' } },
-      spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] },
+      spec: { podCIDR: node.podCidr, podCIDRs: node.podCidrs },
     });
     const addresses = [
-      { type: 'InternalIP', address: node.address },
+      ...node.addresses.map((address) => ({ type: 'InternalIP', address })),
       { type: 'Hostname', address: node.name },
     ];
     const ready = { type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'the node runs' };
@@ -327,23 +334,22 @@ export class Cluster implements TestCluster {
   sandbox(name: string): Sandbox {
     const key = name.includes('/') ? name : `default/${name}`;
     const sandbox = this.kubelet.sandbox(key);
-    if (sandbox?.address === undefined) throw new Error(`pod ${key} is not running`);
+    if (sandbox === undefined || sandbox.addresses.length === 0) throw new Error(`pod ${key} is not running`);
     return sandbox;
   }
 
   async host(name: string): Promise<Host> {
     if (name === 'outside')
-      return {
+      return hostOf(
         name,
-        address: this.#options.outside?.[0] ?? OUTSIDE[0],
-        process: this.#process(name, this.#fabric.outside),
-      };
+        this.#options.outside ?? [...OUTSIDE, ...OUTSIDE6],
+        this.#process(name, this.#fabric.outside),
+      );
     const node = this.nodes.find((each) => each.name === name);
-    if (node !== undefined)
-      return { name, address: node.address, process: this.#process(name, node.netns, node.cgroup) };
-    const { address, process } = this.sandbox(name);
-    if (address === undefined || process === undefined) throw new Error(`pod ${name} is not running`);
-    return { name, address, process };
+    if (node !== undefined) return hostOf(name, node.addresses, this.#process(name, node.netns, node.cgroup));
+    const { addresses, process } = this.sandbox(name);
+    if (process === undefined) throw new Error(`pod ${name} is not running`);
+    return hostOf(name, addresses, process);
   }
 
   probe(from: string, to: string, options?: ProbeOptions): Promise<ProbeResult> {

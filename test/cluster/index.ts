@@ -9,6 +9,7 @@ export {
   type Host,
   OUTSIDE,
   OUTSIDE_PORTS,
+  OUTSIDE6,
   type PodSpec,
   type PortText,
   type ProbeOptions,

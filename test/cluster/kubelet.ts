@@ -16,7 +16,7 @@ export interface KubeletNode {
   readonly netns: string;
   /** Folder of the cgroup that its processes are in. */
   readonly cgroup: string;
-  readonly address: string;
+  readonly addresses: readonly string[];
   readonly socket: string;
 }
 
@@ -33,7 +33,7 @@ export interface KubeletOptions {
   readonly cniVersions: readonly string[];
 }
 
-/** A pod that runs: its namespace, address and process. */
+/** A pod that runs: its namespace, addresses and process. */
 export interface Sandbox {
   readonly key: string;
   readonly uid: string;
@@ -41,7 +41,8 @@ export interface Sandbox {
   readonly netns: string;
   readonly node: KubeletNode;
   readonly cniVersion: string;
-  address?: string;
+  /** None until it is attached. */
+  addresses: readonly string[];
   process?: PodProcess;
 }
 
@@ -157,12 +158,13 @@ export class Kubelet {
       netns,
       node,
       cniVersion,
+      addresses: [],
     };
     this.#sandboxes.set(key, sandbox);
     try {
       await run('ip', ['netns', 'add', netns]);
       await run('nsenter', [`--net=${netnsPath(netns)}`, 'ip', 'link', 'set', 'lo', 'up']);
-      sandbox.address = await this.#add(sandbox, pod);
+      sandbox.addresses = await this.#add(sandbox, pod);
       const process = new PodProcess(
         key,
         netnsPath(netns),
@@ -171,7 +173,7 @@ export class Kubelet {
       );
       sandbox.process = process;
       await process.serve(pod.metadata.name, ports(pod, 'TCP'), ports(pod, 'UDP'));
-      await this.#report(pod, node, sandbox.address);
+      await this.#report(pod, node, sandbox.addresses);
     } catch (error) {
       await this.#teardown(key);
       await this.#failed(pod, error instanceof Error ? error.message : String(error));
@@ -194,12 +196,12 @@ export class Kubelet {
     await attempt('ip', ['netns', 'delete', sandbox.netns]);
   }
 
-  async #add(sandbox: Sandbox, pod: Pod): Promise<string> {
+  async #add(sandbox: Sandbox, pod: Pod): Promise<readonly string[]> {
     const text = await this.cni('ADD', sandbox, { namespace: pod.metadata.namespace ?? '', name: pod.metadata.name });
     const result = JSON.parse(text) as { readonly ips?: readonly { readonly address: string }[] };
-    const address = result.ips?.[0]?.address.split('/')[0];
-    if (address === undefined) throw new CniError('ADD', 0, `the result has no address: ${text}`);
-    return address;
+    const addresses = (result.ips ?? []).flatMap(({ address }) => address.split('/')[0] ?? []);
+    if (addresses.length === 0) throw new CniError('ADD', 0, `the result has no address: ${text}`);
+    return addresses;
   }
 
   /** Calls the plugin as kubelet's runtime does (CNI spec: environment, configuration on standard input). Returns what it printed. */
@@ -230,7 +232,7 @@ export class Kubelet {
     return output.stdout;
   }
 
-  async #report(pod: Pod, node: KubeletNode, address: string): Promise<void> {
+  async #report(pod: Pod, node: KubeletNode, addresses: readonly string[]): Promise<void> {
     const now = new Date().toISOString();
     const ready = ['Initialized', 'Ready', 'ContainersReady', 'PodScheduled'].map((type) => ({
       type,
@@ -239,9 +241,10 @@ export class Kubelet {
     }));
     await this.#patchStatus(pod, {
       phase: 'Running',
-      hostIP: node.address,
-      podIP: address,
-      podIPs: [{ ip: address }],
+      hostIP: node.addresses[0],
+      hostIPs: node.addresses.map((ip) => ({ ip })),
+      podIP: addresses[0],
+      podIPs: addresses.map((ip) => ({ ip })),
       startTime: now,
       conditions: ready,
       containerStatuses: (pod.spec?.containers ?? []).map(({ name }) => ({

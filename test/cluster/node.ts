@@ -12,8 +12,8 @@ import type { TestNode } from './types.ts';
 export interface ClusterNodeOptions {
   readonly name: string;
   readonly netns: string;
-  readonly address: string;
-  readonly podCidr: string;
+  readonly addresses: readonly string[];
+  readonly podCidrs: readonly string[];
   readonly folder: string;
   readonly bpfRoot: string;
   /** Folder of the cgroup that is this node's root. */
@@ -34,7 +34,10 @@ export class ClusterNode implements KubeletNode, TestNode {
   readonly name: string;
   readonly netns: string;
   readonly address: string;
+  readonly addresses: readonly string[];
+  /** The first of `podCidrs`. */
   readonly podCidr: string;
+  readonly podCidrs: readonly string[];
   readonly socket: string;
   readonly bpfRoot: string;
   readonly cgroup: string;
@@ -46,8 +49,10 @@ export class ClusterNode implements KubeletNode, TestNode {
     this.#options = options;
     this.name = options.name;
     this.netns = options.netns;
-    this.address = options.address;
-    this.podCidr = options.podCidr;
+    this.addresses = options.addresses;
+    this.address = options.addresses[0] ?? '';
+    this.podCidrs = options.podCidrs;
+    this.podCidr = options.podCidrs[0] ?? '';
     this.bpfRoot = options.bpfRoot;
     this.cgroup = options.cgroup;
     this.socket = join(options.folder, 'weir.sock');

@@ -81,7 +81,7 @@ kubectl: ${kubectlPath()}
 
 Packets, from inside a pod's network namespace:
 
-  nsenter --net=/var/run/netns/${app3.netns} node_modules/.bin/node -e 'fetch("http://${app1.address}/").then(r => r.text()).then(console.log, console.error)'
+  nsenter --net=/var/run/netns/${app3.netns} node_modules/.bin/node -e 'fetch("http://${app1.addresses[0]}/").then(r => r.text()).then(console.log, console.error)'
 
 The agent of node-1 (status, endpoint list, monitor, map list, ...):
 

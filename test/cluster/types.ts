@@ -2,6 +2,8 @@
  * What a story or a matrix may ask of a cluster, whichever it is: the embedded one (`Cluster`: an API server in this process, nodes as
  * network namespaces) or a real Kubernetes (`RealCluster`). Scenarios written against these types run on both.
  */
+import { isIP } from 'node:net';
+import { type Family, familyOf } from '@weir/net';
 import type { PodControl } from './pod/conversation.ts';
 import type { ProbeProtocol, ProbeResult } from './pod/protocol.ts';
 import type { Output } from './run.ts';
@@ -27,18 +29,26 @@ export interface ProbeOptions {
   /** Silence this long is a drop. Default 400 ms. */
   readonly timeoutMs?: number;
   readonly sourcePort?: number;
+  /** Of the address of `to`, where that is a host's name. Default: of its first. */
+  readonly family?: Family;
 }
 
 /** Somebody that can probe: a running pod, the outside host, or a node itself. */
 export interface Host {
   readonly name: string;
+  /** The first of `addresses`. */
   readonly address: string;
+  readonly addresses: readonly string[];
   readonly process: PodControl;
+}
+
+export function hostOf(name: string, addresses: readonly string[], process: PodControl): Host {
+  return { name, address: addresses[0] ?? '', addresses, process };
 }
 
 export interface TestNode {
   readonly name: string;
-  /** Its InternalIP. */
+  /** Its InternalIP, the first of several. */
   readonly address: string;
   /** The agent's unix socket, as this machine sees it. */
   readonly socket: string;
@@ -73,7 +83,7 @@ export interface TestCluster {
   deletePod(name: string, namespace?: string): Promise<void>;
   /** A probing host by name: `app1`, `ns/app1`, `outside`, `node-1`. */
   host(name: string): Promise<Host>;
-  /** Whether `from` gets an answer of `to` (a host's name or an IPv4 address). Default TCP 80. */
+  /** Whether `from` gets an answer of `to` (a host's name or an address). Default TCP 80. */
   probe(from: string, to: string, options?: ProbeOptions): Promise<ProbeResult>;
   /** Ends everything. Throws when something remained. */
   stop(): Promise<void>;
@@ -81,6 +91,8 @@ export interface TestCluster {
 
 /** Addresses beyond the cluster, unless told otherwise (spec section 11), and the ports that they answer on. */
 export const OUTSIDE = ['203.0.113.9', '10.1.2.3', '10.2.0.1'] as const;
+/** The same of IPv6. */
+export const OUTSIDE6 = ['2001:db8::9'] as const;
 export const OUTSIDE_PORTS = [80] as const;
 
 /** `probe` of a cluster, in terms of its hosts. */
@@ -91,16 +103,23 @@ export async function probeBetween(
   options: ProbeOptions = {},
 ): Promise<ProbeResult> {
   const source = await cluster.host(from);
-  const address = /^\d+\.\d+\.\d+\.\d+$/.test(to) ? to : (await cluster.host(to)).address;
+  const address = isIP(to) !== 0 ? to : addressOf(await cluster.host(to), options.family);
   return source.process.probe({
     protocol: options.protocol ?? 'tcp',
     address,
     port: options.port ?? 80,
     timeoutMs: options.timeoutMs ?? 400,
     // The outside host has several addresses, and asks as the first.
-    ...(from === 'outside' ? { sourceAddress: source.address } : {}),
+    ...(from === 'outside' ? { sourceAddress: addressOf(source, familyOf(address)) } : {}),
     ...(options.sourcePort === undefined ? {} : { sourcePort: options.sourcePort }),
   });
+}
+
+function addressOf({ name, address, addresses }: Host, family: Family | undefined): string {
+  if (family === undefined) return address;
+  const found = addresses.find((each) => familyOf(each) === family);
+  if (found === undefined) throw new Error(`${name} has no IPv${family} address but ${addresses.join(', ')}`);
+  return found;
 }
 
 /** The container ports of a pod, in the words of the Kubernetes API. */

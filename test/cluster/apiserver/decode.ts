@@ -104,7 +104,7 @@ export class Decoder {
       ? { ...resource.schema, required: (resource.schema.required ?? []).filter((n) => !EMBEDDED_FIELDS.includes(n)) }
       : resource.schema;
     // Where a built-in kind has rules of its own, they say what may not be twice.
-    const own = !resource.custom && resource.strategy.validate !== undefined && resource.kind !== 'Node';
+    const own = !resource.custom && resource.strategy.validate !== undefined;
     const causes = validate(relaxed, subject, '', resource.resolve).filter(
       (one) => !own || one.reason !== 'FieldValueDuplicate',
     );

@@ -188,6 +188,14 @@ export const node: Strategy = {
       if (!EFFECTS.includes(scalarText(taint.effect)))
         out.push(cause.notSupported(`metadata.taints[${i}].effect`, taint.effect, EFFECTS));
     });
+    const seen = new Set<string>();
+    objects(o, 'status', 'addresses').forEach(({ type, address }, i) => {
+      // A node may have several addresses of a type.
+      const key = JSON.stringify([type, address]);
+      if (seen.has(key))
+        out.push(cause.duplicate(`status.addresses[${i}]`, { Type: type ?? '', Address: address ?? '' }));
+      seen.add(key);
+    });
     const before = at(previous, 'spec', 'podCIDR');
     if (before !== undefined && before !== '' && before !== at(o, 'spec', 'podCIDR'))
       out.push(cause.forbidden('spec.podCIDRs', 'node updates may not change podCIDR except from "" to valid'));

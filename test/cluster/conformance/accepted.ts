@@ -50,7 +50,6 @@ const REASONS: readonly (readonly [reason: string, places: Places])[] = [
       ['pages', 'GET /api/v1/namespaces/NS/secrets?limit=2&continue=CONTINUE (bad token)', '*message'],
       ['pages', 'GET /api/v1/namespaces/NS/secrets?limit=x (bad limit)', '*message'],
       ['eviction and disruption budgets', 'POST /apis/policy/v1/namespaces/NS/poddisruptionbudgets (both)', '*message'],
-      ['nodes', 'PATCH /api/v1/nodes/node-RUN/status (merge: duplicate address)', '*message'],
       ['services', 'POST /api/v1/namespaces/NS/services?dryRun=All (one port twice)', '*message'],
       ['workloads', 'POST /apis/apps/v1/namespaces/NS/deployments?dryRun=All (strategy)', '*message'],
       [

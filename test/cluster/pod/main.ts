@@ -8,7 +8,7 @@
 
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { mkdirSync, rmSync } from 'node:fs';
-import { connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, isIPv6, type ListenOptions, type Socket } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -16,8 +16,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport } from './protocol.ts';
 
 /** HTTP for a request line, an echo for anything else: one port serves probes and streams. */
-function serveTcp(port: number, name: string): Promise<void> {
-  const server = createServer((socket) => {
+async function serveTcp(port: number, name: string): Promise<void> {
+  const serve = (socket: Socket): void => {
     socket.on('error', () => socket.destroy());
     socket.on('data', (chunk) => {
       if (/^(GET|HEAD|POST) /.test(chunk.toString('latin1', 0, 5))) {
@@ -27,11 +27,15 @@ function serveTcp(port: number, name: string): Promise<void> {
         );
       } else socket.write(chunk);
     });
-  });
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, '0.0.0.0', resolve);
-  });
+  };
+  const listen = (options: ListenOptions): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const server = createServer(serve);
+      server.once('error', reject);
+      server.listen({ port, ...options }, resolve);
+    });
+  await listen({ host: '0.0.0.0' });
+  if (ownAddresses().some(isIPv6)) await listen({ host: '::', ipv6Only: true });
 }
 
 /** One socket for each own address: an answer then leaves from the address that was asked. */
@@ -42,12 +46,12 @@ async function serveUdp(port: number): Promise<void> {
 function ownAddresses(): readonly string[] {
   return Object.values(networkInterfaces())
     .flatMap((addresses) => addresses ?? [])
-    .filter(({ family, address }) => family === 'IPv4' && !address.startsWith('127.'))
+    .filter(({ internal, address }) => !internal && !address.startsWith('fe80:'))
     .map(({ address }) => address);
 }
 
 function echoUdp(address: string, port: number): Promise<void> {
-  const socket = createSocket('udp4');
+  const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
   socket.on('message', (data, from) => socket.send(data, from.port, from.address));
   return new Promise((resolve, reject) => {
     socket.once('error', reject);
@@ -88,7 +92,8 @@ function probeTcp(target: ProbeTarget): Promise<ProbeResult> {
 
 function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
   return new Promise((resolve) => {
-    const socket = createSocket('udp4');
+    const six = isIPv6(target.address);
+    const socket = createSocket(six ? 'udp6' : 'udp4');
     const finish = (result: ProbeResult) => {
       clearTimeout(timer);
       socket.close();
@@ -99,7 +104,7 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
     socket.once('error', (error: NodeJS.ErrnoException) =>
       finish(error.code === 'ECONNREFUSED' ? 'refused' : 'dropped'),
     );
-    socket.bind(target.sourcePort ?? 0, target.sourceAddress ?? '0.0.0.0', () =>
+    socket.bind(target.sourcePort ?? 0, target.sourceAddress ?? (six ? '::' : '0.0.0.0'), () =>
       // A Service without backends is refused at the call.
       socket.connect(target.port, target.address, (error?: NodeJS.ErrnoException) => {
         if (error === undefined || error === null) socket.send('probe');
@@ -142,7 +147,7 @@ class Stream {
       };
       this.#end = () => socket.destroy();
     } else {
-      const socket: UdpSocket = createSocket('udp4');
+      const socket: UdpSocket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
       socket.on('message', () => this.#echo(1));
       socket.on('error', () => undefined);
       send = (data) => socket.send(data, port, address);

@@ -47,7 +47,7 @@ export type PodRequest =
     }
   | { readonly id: number; readonly do: 'report'; readonly stream: number }
   | { readonly id: number; readonly do: 'close'; readonly stream: number }
-  /** Its own IPv4 addresses beyond loopback. */
+  /** Its own addresses beyond loopback and link. */
   | { readonly id: number; readonly do: 'addresses' };
 
 export type PodReply =

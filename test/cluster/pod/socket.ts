@@ -52,7 +52,7 @@ export class PodSocket implements PodControl {
     return this.#conversation.serve(name, tcp, udp);
   }
 
-  /** Its own IPv4 addresses beyond loopback. */
+  /** Its own addresses beyond loopback and link. */
   addresses(): Promise<readonly string[]> {
     return this.#conversation.addresses();
   }

@@ -8,8 +8,10 @@ import type { ProbeResult } from '../pod/protocol.ts';
 import { attempt, type Output } from '../run.ts';
 import {
   type Host,
+  hostOf,
   OUTSIDE,
   OUTSIDE_PORTS,
+  OUTSIDE6,
   type PodSpec,
   type ProbeOptions,
   probeBetween,
@@ -143,7 +145,7 @@ export class RealCluster implements TestCluster {
   async #start(port: number): Promise<void> {
     await Promise.all([
       this.#pki.create(`https://127.0.0.1:${port}`),
-      this.#network.start(this.#options.outside ?? OUTSIDE),
+      this.#network.start(this.#options.outside ?? [...OUTSIDE, ...OUTSIDE6]),
       writeBaseImages(join(this.folder, BASE_IMAGES)),
     ]);
     // Both at once: kubelets try until the API server answers.
@@ -309,15 +311,12 @@ export class RealCluster implements TestCluster {
 
   /** Also `control-plane`, in the API server's network namespace. */
   async host(name: string): Promise<Host> {
-    const host = (address: string, netns: string): Host => ({
-      name,
-      address,
-      process: this.#hosts.process(name, netns),
-    });
-    if (name === 'outside') return host(this.#options.outside?.[0] ?? OUTSIDE[0], this.#network.outside);
-    if (name === 'control-plane') return host(API_ADDRESS, this.#network.controlPlane);
+    const host = (addresses: readonly string[], netns: string): Host =>
+      hostOf(name, addresses, this.#hosts.process(name, netns));
+    if (name === 'outside') return host(this.#options.outside ?? [...OUTSIDE, ...OUTSIDE6], this.#network.outside);
+    if (name === 'control-plane') return host([API_ADDRESS], this.#network.controlPlane);
     const node = this.nodes.find((each) => each.name === name);
-    return node === undefined ? this.#pods.host(name) : host(node.address, node.netns);
+    return node === undefined ? this.#pods.host(name) : host([node.address], node.netns);
   }
 
   probe(from: string, to: string, options?: ProbeOptions): Promise<ProbeResult> {

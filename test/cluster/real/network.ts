@@ -39,7 +39,7 @@ export class Network {
     );
     await this.#plug(this.outside, 'outside', OUTSIDE_GATEWAY);
     await ipBatch(
-      outsideAddresses.map((address) => `addr add ${address}/32 dev lo`),
+      outsideAddresses.map((address) => `addr add ${address} dev lo`),
       netnsPath(this.outside),
     );
     await ipBatch([`route add default via ${OUTSIDE_GATEWAY}`], netnsPath(this.controlPlane));

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Kubectl } from '../kubectl.ts';
 import { PodSocket } from '../pod/socket.ts';
-import { containerPorts, type Host, type PodSpec } from '../types.ts';
+import { containerPorts, type Host, hostOf, type PodSpec } from '../types.ts';
 import { nodeName } from './names.ts';
 import { POD_SOCKETS } from './node-files.ts';
 
@@ -107,7 +107,7 @@ export class Pods {
       // tells the pod's old address for a moment.
       const found = await this.#ask(key, path, status.podIP);
       if (typeof found !== 'string') {
-        const host = { name, address: status.podIP, process: found };
+        const host = hostOf(name, [status.podIP], found);
         this.#running.set(key, { host, socket: found });
         return host;
       }
