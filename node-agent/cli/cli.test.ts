@@ -485,12 +485,14 @@ spec: {endpointSelector: {}, ingress: [{bogus: 1}]}
     expect(both.out).toMatch(
       /^CiliumNetworkPolicy default\/bad: Invalid\n {2}InvalidSpec spec\.ingress\[0\]\.bogus: /m,
     );
-    const dropped = JSON.stringify([
-      { endpointSelector: {}, egressDeny: [{ toCIDR: ['fd00::/8'] }], enableDefaultDeny: { egress: false } },
+    const short = JSON.stringify([
+      { endpointSelector: {}, egress: [{ toPorts: [{ ports: [{ port: '80', endPort: 70 }] }] }] },
     ]);
-    expect(await weir(['policy', 'validate', '-'], dropped)).toMatchObject({
+    expect(await weir(['policy', 'validate', '-'], short)).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/^standard input: Valid, 1 rule\n {2}Warning \[0\]\.egressDeny\[0\]: all IPv6 /),
+      out: expect.stringMatching(
+        /^standard input: Valid, 1 rule\n {2}Warning \[0\]\.egress\[0\]\.\S+\.endPort: 70 is less /,
+      ),
     });
     expect(await weir(['policy', 'validate', '-'], RULES)).toMatchObject({
       code: 0,

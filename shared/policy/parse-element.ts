@@ -1,5 +1,4 @@
 import { consequence, type ElementContext, readSelector, warnOfUnseenLabels } from './context.ts';
-import { warnOfIPv6 } from './ipv6-peers.ts';
 import { peerSelector } from './namespace.ts';
 import { type CidrSetItem, parseBareCidr, parseCidrSetItem } from './parse-cidr.ts';
 import { parseIcmps } from './parse-icmps.ts';
@@ -47,7 +46,6 @@ export function parseElement(json: unknown, context: ElementContext, problems: P
   checkFields(json, taken, path, problems, [...noDeny, `${prefix}Requires`]);
 
   const l3Peers = parseL3(json, l3, prefix, context, problems);
-  warnOfIPv6({ ...context, peers: l3Peers.peers }, problems);
   const { filled, explicitEmpty } = l3Peers;
   const requires = member(json, `${prefix}Requires`);
   const required = requires !== undefined && requires !== null;

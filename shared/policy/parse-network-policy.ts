@@ -3,7 +3,6 @@
  * `ingress: [{}]` allows everything, an element without `from` means every peer.
  */
 import { canonicalSelector, NAMESPACE_KEY } from '@weir/labels';
-import { warnOfIPv6 } from './ipv6-peers.ts';
 import { parseNetworkPeers, podRequirements } from './parse-network-peers.ts';
 import { parseNetworkPorts } from './parse-network-ports.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show } from './problems.ts';
@@ -98,7 +97,6 @@ function parseDirection(
     }
     return [];
   }
-  for (const element of elements) warnOfIPv6(element, problems);
   // Default deny rides on elements: a direction without any still denies all.
   return elements.length > 0 ? elements : [{ direction, verdict: 'allow', peers: [], ports: 'any', path: where }];
 }
