@@ -2,7 +2,19 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
-import { ethernet, icmp, ipv4, type Peer, RAW_SENDER, TCP_FLAGS, tcp, udp } from '@weir/bpf/testing';
+import {
+  ETHERTYPE,
+  ethernet,
+  icmp,
+  ip6,
+  ipv4,
+  ipv6,
+  type Peer,
+  RAW_SENDER,
+  TCP_FLAGS,
+  tcp,
+  udp,
+} from '@weir/bpf/testing';
 import { eventually } from '../../test/eventually.ts';
 import { ip, iptables, NODE, NODE6, OUTSIDE, OUTSIDE6, World } from '../uplinks/testing/world.ts';
 
@@ -13,6 +25,8 @@ const FLOWS = 262_144;
 /** Where last_seen, flags and the owner stand in a flow. */
 const [SEEN_AT, FLAGS_AT, OWNER_AT] = [80, 84, 88];
 const RESET = 16;
+/** As the watcher shows an address of IPv6. */
+const HEX6 = Buffer.from(ip6(NODE6)).toString('hex');
 
 let world: World;
 let a: Peer;
@@ -234,8 +248,13 @@ it('a pod with raw sockets lets no address of its own out', async () => {
   const [host] = JSON.parse(ip('-n', world.lab.node, '-j', 'link', 'show', 'dev', pod.interfaceName)) as [
     { address: string },
   ];
-  const send = async (protocol: number, payload: Uint8Array, more: object = {}): Promise<void> => {
-    const frame = ethernet(ipv4({ src: pod.address, dst: OUTSIDE, protocol, payload, ...more }));
+  const send = async (protocol: number, payload: Uint8Array, more: object = {}): Promise<void> =>
+    sendFrame(ethernet(ipv4({ src: pod.address, dst: OUTSIDE, protocol, payload, ...more })));
+  const between = (src: string, dst: string, nextHeader: number, payload: Uint8Array): Uint8Array =>
+    ipv6({ src: ip6(src), dst: ip6(dst), nextHeader, payload });
+  const send6 = (nextHeader: number, payload: Uint8Array): Promise<void> =>
+    sendFrame(ethernet(between(pod.address6, OUTSIDE6, nextHeader, payload), ETHERTYPE.ipv6));
+  const sendFrame = async (frame: Uint8Array): Promise<void> => {
     frame.set(host.address.split(':').map((byte) => Number.parseInt(byte, 16)));
     expect(await raw.ask(`${own.ifindex} ${Buffer.from(frame).toString('hex')}`)).toBe('sent');
   };
@@ -259,10 +278,22 @@ it('a pod with raw sockets lets no address of its own out', async () => {
   await send(47, new Uint8Array(64));
   await send(132, new Uint8Array(64));
   await send(6, new Uint8Array(20).fill(0x50));
+  await send6(58, icmp({ type: 129, code: 0, id: 5 }));
+  expect(await b.ask(`udp ${OUTSIDE6} 10 40042`)).toBe(`${NODE6} 40042`);
+  for (const [dst, dport] of [
+    [pod.address6, 9],
+    [neighbour.address6, 40_042],
+    [neighbour.address6, 9],
+    [NODE6, 40_042],
+  ] as const)
+    await send6(58, icmp({ type: 1, code: 4, payload: between(OUTSIDE6, dst, 17, udp({ sport: 7777, dport })) }));
+  await send6(47, new Uint8Array(64));
+  await send6(132, new Uint8Array(64));
+  expect(await a.ask(`udp ${OUTSIDE6} 10 40043`)).toBe(`${NODE6} 40043`);
   expect(await a.ask(`udp ${OUTSIDE} 10 40040`)).toBe(`${NODE} 40040`);
   const seen = (await watcher.ask('?')).split(' ');
-  expect(seen).toContain(NODE);
-  expect(seen.filter((address) => address.startsWith('10.88.'))).toEqual([]);
+  expect(seen).toEqual(expect.arrayContaining([NODE, HEX6]));
+  expect(seen.filter((address) => address.startsWith('10.88.') || address.startsWith('fd88'))).toEqual([]);
 });
 
 it('flows outlive the agent, and the configuration says who sees pods’ own addresses', async () => {
@@ -296,8 +327,14 @@ it('flows outlive the agent, and the configuration says who sees pods’ own add
 
 it('a connection that somebody outside opened to a pod’s own address keeps it', async () => {
   const outside = world.talker(world.outside);
-  const [pod] = world.pods;
-  expect(await outside.ask(`udp ${pod?.address} 10 40060`)).toBe('x'.repeat(10));
+  ip('-n', world.outside, '-6', 'route', 'add', 'fd88::/64', 'via', NODE6);
+  for (const [address, port] of [
+    [world.pods[0]?.address, 40_060],
+    [world.pods[0]?.address6, 40_061],
+  ] as const) {
+    expect(await outside.ask(`udp ${address} 10 ${port}`)).toBe('x'.repeat(10));
+    expect(await outside.ask(`ping ${address} 80`)).toBe(`echo from ${address}`);
+  }
 });
 
 it('leaves alone what iptables has masqueraded', async () => {

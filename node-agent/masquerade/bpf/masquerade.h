@@ -59,30 +59,48 @@ static __always_inline __u32 *plainly_excluded(struct __sk_buff *skb)
 	return excluded(&to);
 }
 
+/* The endpoint's address of the packet's family. */
+static __always_inline void own_address(const struct endpoint *ep, const struct nat_packet *p, struct nat_address *own)
+{
+	if (p->v6)
+		__builtin_memcpy(own, &ep->ipv6, sizeof(*own));
+	else
+		nat_v4(own, ep->ipv4);
+}
+
 static __always_inline bool is_own(const struct endpoint *ep, const struct nat_packet *p, const struct masq_addresses *node)
 {
-	if (WORD_FLAGS(ep->word) & ENDPOINT_NO_SOURCE_CHECK || p->v6)
+	struct nat_address own;
+
+	if (WORD_FLAGS(ep->word) & ENDPOINT_NO_SOURCE_CHECK)
 		return !nat_address_same(&p->tuple.src, &node->of[p->v6 & 1]);
-	return p->tuple.src.words[3] == ep->ipv4;
+	own_address(ep, p, &own);
+	return nat_address_same(&p->tuple.src, &own);
 }
 
 /* Whether it belongs to a flow that somebody outside opened to the pod's own address: such a flow is known by that. */
 static __noinline bool answers_outside(const struct nat_packet *p, const struct endpoint *ep)
 {
 	const struct nat_tuple *t = &p->tuple;
-	__be16 dport = t->query ? bpf_htons(8) : t->sport;
+	__be16 dport = t->query ? bpf_htons(p->v6 ? 128 : 8) : t->sport;
+	__u32 family = p->v6 ? 6 : 4;
 	struct ct_value *e;
 	struct ct_key key;
 	__u64 seen;
 
-	if (p->v6 || t->query == NAT_QUESTION)
+	if (t->query == NAT_QUESTION)
 		return false;
-	key.addresses = ct_addresses(t->dst.words[3], t->src.words[3]);
+	if (family == 6) {
+		__builtin_memcpy(&key.src6, &t->dst, sizeof(key.src6));
+		__builtin_memcpy(&key.dst6, &t->src, sizeof(key.dst6));
+	} else {
+		key.addresses = ct_addresses(t->dst.words[3], t->src.words[3]);
+	}
 	key.rest = ct_rest(ep->id, t->protocol, WEIR_INGRESS) | (__u32)dport << 16 | t->dport;
-	e = ct_find(&key, 4);
+	e = ct_find(&key, family);
 	if (!e)
 		return false;
-	switch (ct_look(e, t->protocol, ct_current(&key, 4, ep->word, READ_ONCE(e->word) & CT_LOCAL), now_stamp(), false, &seen)) {
+	switch (ct_look(e, t->protocol, ct_current(&key, family, ep->word, READ_ONCE(e->word) & CT_LOCAL), now_stamp(), false, &seen)) {
 	case CT_CURRENT:
 	case CT_UNDECIDED:
 		return true;
@@ -94,10 +112,13 @@ static __noinline bool answers_outside(const struct nat_packet *p, const struct 
 /* An error of a pod about packets of others, which it has no way to see. */
 static __noinline bool tells_of_others(const struct nat_packet *p, __u32 from)
 {
+	struct nat_address own;
 	struct endpoint ep;
 
-	return p && p->quote && !p->v6 && endpoint_find(from, &ep) && !(WORD_FLAGS(ep.word) & ENDPOINT_NO_SOURCE_CHECK) &&
-	       p->src.words[3] == ep.ipv4 && p->tuple.src.words[3] != ep.ipv4;
+	if (!p || !p->quote || !endpoint_find(from, &ep) || WORD_FLAGS(ep.word) & ENDPOINT_NO_SOURCE_CHECK)
+		return false;
+	own_address(&ep, p, &own);
+	return nat_address_same(&p->src, &own) && !nat_address_same(&p->tuple.src, &own);
 }
 
 static __always_inline int masquerade_new(struct __sk_buff *skb, struct nat_packet *p, const struct endpoint *ep,

@@ -61,7 +61,26 @@ function tcp(address, port = '0', to = '7778') {
     late(resolve);
   });
 }
+/** By IPv6 the kernel makes the checksum, and gives what comes without the header of IP. */
+async function ping6(address, id) {
+  const fd = openSocket(10, 3 | 0o4000, 58);
+  const echo = Buffer.from([128, 0, 0, 0, Number(id) >> 8, Number(id) & 255, 0, 1]);
+  const to = Buffer.alloc(28);
+  to.writeUInt16LE(10);
+  const [head, tail = ''] = address.split('::');
+  const groups = (text) => text.split(':').filter((group) => group !== '');
+  groups(head).forEach((group, at) => to.writeUInt16BE(parseInt(group, 16), 8 + 2 * at));
+  groups(tail).reverse().forEach((group, at) => to.writeUInt16BE(parseInt(group, 16), 22 - 2 * at));
+  sendto(fd, echo, 8, 0, to, 28);
+  for (let at = 0; at < 200; at++) {
+    const got = Buffer.alloc(200), length = recv(fd, got, 200, 0);
+    if (length >= 8 && got[0] === 129 && got.readUInt16BE(4) === Number(id)) return 'echo from ' + address;
+    await sleep(10);
+  }
+  return 'nothing';
+}
 async function ping(address, id) {
+  if (address.includes(':')) return ping6(address, id);
   const fd = openSocket(2, 3 | 0o4000, 1);
   const echo = Buffer.from([8, 0, 0, 0, Number(id) >> 8, Number(id) & 255, 0, 1]);
   let sum = 0;
@@ -100,7 +119,7 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 `;
 
-/** Prints, when asked, the source addresses of IPv4 packets that have come since the last time. */
+/** Prints, when asked, the source addresses of packets that have come since the last time; those of IPv6 as 32 hex digits. */
 export const WATCHER = `
 import { createInterface } from 'node:readline';
 import koffi from 'koffi';
@@ -114,7 +133,9 @@ for await (const _ of createInterface({ input: process.stdin })) {
   for (;;) {
     const frame = Buffer.alloc(2000), length = recv(fd, frame, 2000, 0);
     if (length < 0) break;
-    if (frame.readUInt16BE(12) === 0x800) seen.add([...frame.subarray(26, 30)].join('.'));
+    const type = frame.readUInt16BE(12);
+    if (type === 0x800) seen.add([...frame.subarray(26, 30)].join('.'));
+    if (type === 0x86dd) seen.add(frame.subarray(22, 38).toString('hex'));
   }
   console.log([...seen].sort().join(' '));
 }
