@@ -31,7 +31,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
   /** Programs, maps, interfaces, processes and sockets of this machine. */
   kernel: [
     'bpf/*',
-    'node-agent/core/{audit,life,create-core,depth,faces,lost-state,named-ports,refused,row-budget,strays,gates}',
+    'node-agent/core/{audit,life,create-core,depth,faces,families,lost-state,named-ports,refused,row-budget,strays,gates}',
     'node-agent/state/state-files',
     'node-agent/services/{health,churn,closing,kinds,outside,rewrite,sockets,veth}',
     'node-agent/masquerade/masquerade',
