@@ -52,7 +52,7 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await core.stop();
-  await lab.close();
+  lab.close();
 });
 
 describe.each(FAMILIES)('by $family', ({ of, cidr, other, world }) => {
