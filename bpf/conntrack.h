@@ -11,8 +11,8 @@
  * Of TCP only a bare SYN says who opens a connection: nothing else begins a flow. Other protocols do not say it. So an entry whose time
  * is over is remembered for 300 s more: a packet of its responder then begins no flow of its own, as its initiator's packets would be
  * replies of that one, whatever the policy says of them. It is judged by its own direction, and the memory lasts as long as such packets
- * come. A TCP connection that was answered and not closed is remembered for five days: a packet of its initiator goes on with it, when
- * the present policy allows the flow.
+ * come. Of TCP nothing is
+ * remembered: nothing but a SYN begins a connection.
  *
  * A TCP connection lives for hours only once its initiator has acknowledged the answer. A reset that a pod receives ends it only where its sequence number
  * is the one that the pod waits for, as the pod takes no other (RFC 5961, 3.2): who does not see the connection could end it for
@@ -43,7 +43,7 @@ enum ct_status {
 	CT_MISS,
 	CT_CURRENT, /* this revision allowed the flow */
 	CT_UNDECIDED, /* it did not, or denies it: the flow must be decided again */
-	CT_EXPIRED, /* its time is over, and it is remembered */
+	CT_EXPIRED, /* its time is over, and it is remembered: not of TCP */
 };
 
 /* The tag of a word (layout.h): bits 32..61. */
@@ -104,10 +104,7 @@ static __always_inline __u32 ct_timeout(__u8 protocol, __u64 word, __u32 flags)
 /* How long it is remembered, from its last packet on. What is not TCP is so for as long whether it was denied meanwhile or not. */
 static __always_inline __u32 ct_memory(__u8 protocol, __u64 word, __u32 flags)
 {
-	if (protocol != IPPROTO_TCP)
-		return TICKS(300) + ct_timeout(protocol, 0, flags);
-	return (word & CT_DENIED) || ct_closing(flags) || !ct_established(flags) ? ct_timeout(protocol, word, flags) :
-										 TICKS(432000);
+	return protocol == IPPROTO_TCP ? ct_timeout(protocol, word, flags) : TICKS(300) + ct_timeout(protocol, 0, flags);
 }
 
 /* A packet that goes on with nothing has met an entry whose time is over: it stays over, and is remembered for as long as such packets come. */

@@ -86,7 +86,7 @@ static __noinline void event_emit(struct __sk_buff *skb, const struct packet *p,
 		struct ipcache_key key = {};
 
 		address_key(&key, &p->key, p->family, direction == WEIR_EGRESS);
-		peer = d->identity ?: identity_at(&key);
+		peer = d->identity ?: identity_at(&key, p->ep.word);
 		e->src_identity = direction == WEIR_EGRESS ? p->ep.identity : peer;
 		e->dst_identity = direction == WEIR_EGRESS ? peer : p->ep.identity;
 	}

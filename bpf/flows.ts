@@ -161,10 +161,8 @@ export function ctTimeoutTicks(protocol: number, { flags, denied }: Aging): numb
 
 /** Idle time in ticks for which the kernel remembers it, so that nothing of it begins a flow of the other side. */
 export function ctMemoryTicks(protocol: number, { flags, denied }: Aging): number {
-  if (protocol !== PROTOCOL.tcp) return ticksOf(300) + ctTimeoutTicks(protocol, { flags, denied: false });
-  return isEstablished(flags) && !denied && !isClosing(flags)
-    ? ticksOf(432_000)
-    : ctTimeoutTicks(protocol, { flags, denied });
+  const timeout = ctTimeoutTicks(protocol, { flags, denied: denied && protocol === PROTOCOL.tcp });
+  return protocol === PROTOCOL.tcp ? timeout : ticksOf(300) + timeout;
 }
 
 /** How far an entry is at that instant. Expired: its time is over, and the kernel remembers it. Gone: the kernel treats it as absent. */

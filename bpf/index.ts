@@ -62,6 +62,7 @@ export {
   endpointValue,
   type IpcacheKey,
   type IpcacheValue,
+  identityIn,
   ipcacheKey,
   ipcacheValue,
   settingsKey,

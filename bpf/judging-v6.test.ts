@@ -1,6 +1,7 @@
 /** IPv6 packets on the kernel: policy, flows, extension headers, fragments, errors. Random ones are in test/fuzz/datapath. */
 import { afterAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { ENDPOINT_FLAGS, PROTOCOL } from './constants.ts';
+import { ipcacheKey, ipcacheValue } from './layout.ts';
 import { TestDatapath } from './testing/datapath.ts';
 import { concat, ETHERTYPE, ethernet, icmp, ip6, ipv6, TCP_FLAGS, tcp, udp } from './testing/packets.ts';
 
@@ -121,6 +122,42 @@ describe('policy and flows', () => {
     path.slot(0, [{ identity: 2000, direction: 'egress', class: 16 }], [{ ...allow, port: 47 }]);
     const gre = (nextHeader: number) => path.judge('egress', frame(new Uint8Array(20), { nextHeader }));
     expect([gre(47), gre(50), gre(59)]).toEqual(['forwarded', 'policy', 'policy']);
+  });
+});
+
+describe('an address that goes over to another identity', () => {
+  const since = 10;
+  const element = (before: number, identity: number) =>
+    path
+      .map('ipcache')
+      .update(
+        ipcacheKey.encode({ address: ip6(FRIEND), bits: 128 }),
+        ipcacheValue.encode({ before, identity, since, bits: 128 }),
+      );
+  const at = (revision: number): string => {
+    path.forget();
+    path.endpoint({ flags: ENFORCED, ipv6: POD, revision });
+    return path.judge('egress', frame(to80()));
+  };
+
+  it('is judged as what it was by endpoints of before, and by others as what it is', () => {
+    element(2001, 2000);
+    expect([1, 9, 10, 11].map(at)).toEqual(['policy', 'policy', 'forwarded', 'forwarded']);
+    element(2000, 2001);
+    expect([9, 10].map(at)).toEqual(['forwarded', 'policy']);
+  });
+
+  it('may be unknown to one of them', () => {
+    element(0, 2000);
+    expect([9, 10].map(at)).toEqual(['unknown-identity', 'forwarded']);
+  });
+
+  it('has flows decided again by the world that their endpoint goes over to', () => {
+    element(2000, 2001);
+    expect(at(9)).toBe('forwarded');
+    expect(path.judge('egress', frame(to80(ack)))).toBe('forwarded');
+    path.endpoint({ flags: ENFORCED, ipv6: POD, revision: 10 });
+    expect(path.judge('egress', frame(to80(ack)))).toBe('policy');
   });
 });
 

@@ -79,10 +79,14 @@ struct ipcache_key {
 #define IPCACHE_V4_BITS (IPCACHE_FAMILY_BITS + 32)
 #define IPCACHE_V6_BITS (IPCACHE_FAMILY_BITS + 128)
 
-/* bits: those of the prefix that the element is of. */
+/*
+ * Whose the addresses are, in two worlds: `after` to endpoints whose word's revision is `since` or later, `before` to others. Both are one where nothing
+ * changes. bits: those of the prefix that the element is of.
+ */
 struct ipcache_value {
-	__u32 identity;
-	__be32 node;
+	__u32 before;
+	__u32 after;
+	__u32 since;
 	__u8 bits;
 	__u8 pad[3];
 };
@@ -309,7 +313,7 @@ enum reason {
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words above are laid out for little endian");
 _Static_assert(sizeof(struct endpoint_value) == 40, "endpoint_value");
 _Static_assert(sizeof(struct ipcache_key) == 24, "ipcache_key");
-_Static_assert(sizeof(struct ipcache_value) == 12, "ipcache_value");
+_Static_assert(sizeof(struct ipcache_value) == 16, "ipcache_value");
 _Static_assert(sizeof(struct class_key) == 8, "class_key");
 _Static_assert(sizeof(struct class_value) == 8, "class_value");
 _Static_assert(sizeof(struct verdict_key) == 12, "verdict_key");

@@ -103,25 +103,39 @@ export const ipcacheKey: Codec<IpcacheKey> = {
 };
 
 export interface IpcacheValue {
+  /** To endpoints whose revision is `since` or later. */
   readonly identity: number;
-  /** Address of the node that the peer lives on, 4 bytes; 0.0.0.0 = this node or none. Default: none. */
-  readonly node?: Uint8Array;
+  /** To others. Default: the same. */
+  readonly before?: number;
+  /** Default 0. */
+  readonly since?: number;
   /** Of the prefix that the element is of: 0..32 or 0..128. */
   readonly bits: number;
 }
 
 export const ipcacheValue: Codec<IpcacheValue> = {
-  size: 12,
+  size: 16,
   encode: (value) =>
-    new Writer('ipcache value', 12)
-      .u32(0, value.identity, 'identity')
-      .raw(4, value.node ?? new Uint8Array(4), 4, 'node')
-      .u8(8, value.bits, 'bits').bytes,
+    new Writer('ipcache value', 16)
+      .u32(0, value.before ?? value.identity, 'before')
+      .u32(4, value.identity, 'identity')
+      .u32(8, value.since ?? 0, 'since')
+      .u8(12, value.bits, 'bits').bytes,
   decode(bytes) {
-    const view = reader('ipcache value', bytes, 12);
-    return { identity: view.getUint32(0, true), node: bytes.slice(4, 8), bits: view.getUint8(8) };
+    const view = reader('ipcache value', bytes, 16);
+    return {
+      before: view.getUint32(0, true),
+      identity: view.getUint32(4, true),
+      since: view.getUint32(8, true),
+      bits: view.getUint8(12),
+    };
   },
 };
+
+/** The identity that an element says to an endpoint of a revision. */
+export function identityIn({ identity, before = identity, since = 0 }: IpcacheValue, revision: number): number {
+  return ((revision - since) | 0) >= 0 ? identity : before;
+}
 
 export interface ClassKey {
   readonly identity: number;

@@ -41,7 +41,7 @@ function shape(
 export const MAPS = {
   endpoint_array: shape('array', 4, 40, 4096, { flags: mapFlags.MMAPABLE }),
   endpoints: shape('hash', 4, 40, 4096, { flags: mapFlags.NO_PREALLOC }),
-  ipcache: shape('lpm_trie', 24, 12, 512_000, { flags: mapFlags.NO_PREALLOC, version: 2 }),
+  ipcache: shape('lpm_trie', 24, 16, 512_000, { flags: mapFlags.NO_PREALLOC, version: 3 }),
   policy_classes: shape('array_of_maps', 4, 4, 4096),
   policy_verdicts: shape('array_of_maps', 4, 4, 4096, { version: 2 }),
   ct4: shape('hash', 16, 48, 262_144, { version: 4 }),

@@ -43,12 +43,21 @@ static __always_inline void address_key(struct ipcache_key *key, const struct ct
 		key_v4(key, destination ? flow->dst : flow->src);
 }
 
+/*
+ * Whose the element says its addresses are to an endpoint with this word. It may be replaced under us, never changed: an element that is given to another
+ * prefix meanwhile is what a packet of a moment later finds.
+ */
+static __always_inline __u32 identity_in(const struct ipcache_value *v, __u64 word)
+{
+	return (__s32)(WORD_REVISION(word) - READ_ONCE(v->since)) >= 0 ? READ_ONCE(v->after) : READ_ONCE(v->before);
+}
+
 /* The identity of the longest prefix in the ipcache that has at most the key's bits and holds its address; 0: there is none. */
-static __always_inline __u32 identity_at(const struct ipcache_key *key)
+static __always_inline __u32 identity_at(const struct ipcache_key *key, __u64 word)
 {
 	struct ipcache_value *v = bpf_map_lookup_elem(&ipcache, key);
 
-	return v ? READ_ONCE(v->identity) : 0;
+	return v ? identity_in(v, word) : 0;
 }
 
 /*
@@ -98,7 +107,7 @@ static __always_inline int named_class(void *classes, __u32 identity, __u32 dire
  * The class of the address `key`, whose identity it is. Where only other policies name its prefix, the class is that of the longest prefix around it
  * which this policy names, or else of the world: a lookup with fewer bits finds the next prefix around.
  */
-static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipcache_key *key, __u32 direction)
+static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipcache_key *key, __u32 direction, __u64 word)
 {
 	__u32 world = world_of(key->family);
 	int step;
@@ -114,7 +123,7 @@ static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipca
 		if (!IS_LOCAL_CIDR(identity))
 			return scope_class(identity);
 		v = bpf_map_lookup_elem(&ipcache, key);
-		around = v && v->bits ? READ_ONCE(v->identity) : world;
+		around = v && v->bits ? identity_in(v, word) : world;
 		if (IS_LOCAL_CIDR(around) || around == world)
 			identity = around;
 		if (v)
@@ -144,13 +153,13 @@ static __always_inline __u8 decided_protocol(__u8 protocol, __u32 family)
  * The peer of a flow. What the node itself sends to a pod is the host's, whichever of the node's addresses it has. What an interface has
  * brought with an address of this node is masqueraded, as by kube-proxy for a NodePort: its sender is not known, and is no more than world.
  */
-static __always_inline __u32 peer_of(const struct ipcache_key *key, __u32 direction, bool local)
+static __always_inline __u32 peer_of(const struct ipcache_key *key, __u32 direction, bool local, __u64 word)
 {
 	__u32 identity;
 
 	if (direction == WEIR_INGRESS && local)
 		return IDENTITY_HOST;
-	identity = identity_at(key);
+	identity = identity_at(key, word);
 	return direction == WEIR_INGRESS && identity == IDENTITY_HOST ? world_of(key->family) : identity;
 }
 
@@ -232,8 +241,8 @@ __noinline int decide(__u64 word, const struct ct_key *flow, __u32 family, bool 
 	}
 
 	address_key(&peer, flow, family, direction == WEIR_EGRESS);
-	d->identity = peer_of(&peer, direction, local);
-	row = row_of(verdicts, class_of(classes, d->identity, &peer, direction), flow, family);
+	d->identity = peer_of(&peer, direction, local, word);
+	row = row_of(verdicts, class_of(classes, d->identity, &peer, direction, word), flow, family);
 	if (!row) {
 		d->reason = d->identity ? REASON_POLICY : REASON_UNKNOWN_IDENTITY;
 		return 0;

@@ -32,7 +32,7 @@ static __always_inline bool on_the_way(const struct packet *p, const struct ct_k
 	if (p->family == 6 ? address6_same(&p->key.src6, &quoted->dst6) : p->key.src == quoted->dst)
 		return true;
 	address_key(&source, &p->key, p->family, false);
-	sender = peer_of(&source, WEIR_INGRESS, p->local);
+	sender = peer_of(&source, WEIR_INGRESS, p->local, p->ep.word);
 	return sender && scope_class(sender) != CLASS_CLUSTER;
 }
 

@@ -20,7 +20,8 @@
  *
  * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
  * in place for one RCU grace period before it is emptied or reused; a word's revision grows whenever anything that a
- * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps; an
+ * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps; an address that
+ * changes in one round with rules is both in the ipcache, and words of that round have revisions of `since` or later (layout.h); an
  * endpoint is complete in `endpoint_array` or `endpoints` before programs run on its device, is never absent from both
  * before they are detached, and only its word and its identity change in the array (layout.h, endpoint-cells.ts).
  *
@@ -37,9 +38,11 @@
  * (layout.h).
  *
  * Limit: a flow that is not TCP and whose both sides were silent for longer than it is remembered (360 s, UDP 480 s once it was
- * answered) belongs to the side that sends first; so does one that was let through while the table was full.
+ * answered) belongs to the side that sends first; so does one that was let through while the table was full. A TCP connection that was silent for six hours
+ * is forgotten.
  *
- * Order of judging: endpoint, checksum offload, L3, lengths, source, fragments, ICMP errors, conntrack, policy.
+ * Order of judging: endpoint, L3, lengths, fragments, neighbour discovery, source, checksum offload, ICMP errors, conntrack, policy. Both families go through the
+ * same functions, compiled once for each; the packet lies in an element of its own for each CPU.
  */
 #include "common.h"
 #include "conntrack.h"
@@ -142,7 +145,7 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
 }
 
 /*
- * A bare SYN on a finished flow, or on one whose time is over, opens a new one. A bare SYN from the responder is its own flow too,
+ * A bare SYN on a finished flow opens a new one. A bare SYN from the responder is its own flow too,
  * except while the flow is unanswered: a simultaneous open. (tcp_flags are 0 for other protocols and later fragments.)
  */
 static __always_inline enum state track(struct packet *p, __u32 bytes, const __u32 family)
@@ -156,12 +159,9 @@ static __always_inline enum state track(struct packet *p, __u32 bytes, const __u
 		if (e) {
 			p->current = ct_current(&p->key, family, p->ep.word, p->local);
 			status = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
-			/* Of other protocols a flow whose time is over begins anew. */
-			if (unlikely(status == CT_EXPIRED)) {
-				if (p->key.protocol == IPPROTO_TCP)
-					return tcp_opens(p->tcp_flags) ? STATE_NEW : STATE_UNDECIDED;
+			/* It begins anew. */
+			if (unlikely(status == CT_EXPIRED))
 				p->over = true;
-			}
 			if (status == CT_CURRENT || status == CT_UNDECIDED) {
 				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
 					return STATE_NEW;
@@ -179,10 +179,7 @@ static __always_inline enum state track(struct packet *p, __u32 bytes, const __u
 			p->current = ct_current(&p->reply, family, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
 			status = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
 			if (unlikely(status == CT_EXPIRED)) {
-				if (tcp_opens(p->tcp_flags))
-					return STATE_NEW;
-				if (p->key.protocol != IPPROTO_TCP)
-					ct_remember(e);
+				ct_remember(e);
 				return STATE_ALONE;
 			}
 			if (status != CT_MISS) {

@@ -135,7 +135,7 @@ export interface Tables {
   /** For people, as `policyStatuses`. */
   readonly services: Table<ServiceRow, 'address'>;
   readonly endpoints: Table<EndpointRow, 'ifindex' | 'address' | 'pod' | 'found' | 'stray'>;
-  readonly ipcache: Table<IpcacheRow, never>;
+  readonly ipcache: Table<IpcacheRow, 'changing'>;
   readonly slots: Table<SlotRow, never>;
   readonly endpointStates: Table<EndpointStateRow, never>;
   /** What the kernel acknowledged of `endpointStates`, or was found to have. */

@@ -88,7 +88,11 @@ export function createTables(db: StateDB): Tables {
         { name: 'stray', keys: strayness },
       ],
     }),
-    ipcache: db.table({ name: 'ipcache', key: (row) => row.prefix }),
+    ipcache: db.table({
+      name: 'ipcache',
+      key: (row) => row.prefix,
+      indexes: [{ name: 'changing', keys: ({ before }) => (before === undefined ? [] : ['']) }],
+    }),
     slots: db.table({ name: 'slots', key: (row) => tableKey.slot(row.slot) }),
     endpointStates: db.table({ name: 'endpointStates', key: (row) => tableKey.endpoint(row.id) }),
     podEvents: db.table({ name: 'podEvents', key: (row) => row.key }),

@@ -181,6 +181,8 @@ export interface IpcacheRow {
   readonly node?: string;
   /** `endpoint`, `host`, `remote-node`, `apiserver`, `pod-cidr`, `cidr`, `world`, or what a part calls its addresses. */
   readonly source: string;
+  /** While rules change in the same round: the identity to endpoints whose revision is older than `since`. */
+  readonly before?: { readonly identity: number; readonly since: number };
 }
 
 /** A compiled policy of one shape, and the kernel slot it has. Key: `slot` (1..4095; 0 = no policy). */

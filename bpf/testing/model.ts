@@ -312,8 +312,8 @@ function timeout(flow: ModelFlow): number {
 }
 
 function memory(flow: ModelFlow): number {
-  if (flow.opener.protocol !== 'tcp') return ticks(300) + timeout({ ...flow, denied: false });
-  return established(flow) && !flow.denied && !closing(flow) ? ticks(432_000) : timeout(flow);
+  if (flow.opener.protocol === 'tcp') return timeout(flow);
+  return ticks(300) + timeout({ ...flow, denied: false });
 }
 
 /** Whether its time is not over. */

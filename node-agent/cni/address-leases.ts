@@ -1,4 +1,3 @@
-import { type Family, familyOf } from '@weir/net';
 import { type ChangeStream, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { AgentFiles, Logger } from '../core.ts';
 import type { AddressRecord, PodAddressRow } from '../state/address-record.ts';
@@ -13,8 +12,6 @@ import type { KnownAs } from './known-as.ts';
  */
 export const REST_MS = 30_000;
 
-const FAMILIES = [4, 6] as const;
-
 export interface AddressLeasesOptions {
   readonly db: StateDB;
   readonly endpoints: Table<EndpointRow>;
@@ -28,7 +25,7 @@ export interface AddressLeasesOptions {
 
 /**
  * Which addresses endpoints have, which ADDs are about to give, and which rest. They follow the endpoints table, whoever changes that. The
- * last address given of each family is always among them, so that the next one comes after it. What has rested is forgotten.
+ * last address given is always among them, so that the next one comes after it. What has rested is forgotten.
  *
  * A file that is lost or torn only makes addresses rest longer: of what is not known, everything rests from the start of the agent.
  */
@@ -49,12 +46,7 @@ export class AddressLeases {
       key: ({ address }) => address,
       indexes: [
         { name: 'endpoint', keys: ({ endpoint }) => (endpoint === undefined ? [] : [keys.uint(endpoint)]) },
-        {
-          name: 'newest',
-          keys: ({ address, order }) => [
-            keys.join(String(familyOf(address)), keys.uint(Number.MAX_SAFE_INTEGER - order)),
-          ],
-        },
+        { name: 'newest', keys: ({ order }) => [keys.uint(Number.MAX_SAFE_INTEGER - order)] },
         { name: 'freedAt', keys: ({ freedAt }) => (freedAt === undefined ? [] : [keys.uint(freedAt)]) },
       ],
     });
@@ -153,10 +145,10 @@ export class AddressLeases {
     return snapshot.get(this.#table, address)?.knownAs;
   }
 
-  /** The last address of the family that was given. */
-  last(family: Family): string | undefined {
+  /** The last address given. */
+  last(): string | undefined {
     using snapshot = this.#options.db.read();
-    return this.#newest(snapshot, family)?.address;
+    return this.#newest(snapshot)?.address;
   }
 
   #known(address: string): Pick<PodAddressRow, 'knownAs'> {
@@ -178,20 +170,20 @@ export class AddressLeases {
     });
   }
 
-  #newest(reader: Reader, family: Family): PodAddressRow | undefined {
-    const [newest] = reader.prefix(this.#table, keys.join(String(family)), 'newest');
+  #newest(reader: Reader): PodAddressRow | undefined {
+    const [newest] = reader.prefix(this.#table, '', 'newest');
     return newest;
   }
 
   #next(reader: Reader): number {
-    return 1 + Math.max(...FAMILIES.map((family) => this.#newest(reader, family)?.order ?? 0));
+    return (this.#newest(reader)?.order ?? 0) + 1;
   }
 
-  /** What has rested, but for the last one given of each family. */
+  /** What has rested, but for the last one given. */
   #forgetRested(txn: WriteTxn, now: number): void {
-    const newest = FAMILIES.map((family) => this.#newest(txn, family));
+    const newest = this.#newest(txn);
     for (const row of txn.range(this.#table, '', keys.uint(Math.max(0, now - REST_MS)), 'freedAt'))
-      if (!newest.includes(row)) txn.delete(this.#table, row.address);
+      if (row !== newest) txn.delete(this.#table, row.address);
   }
 
   #record(): AddressRecord {

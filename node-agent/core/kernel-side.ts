@@ -230,7 +230,10 @@ export class KernelSide {
     // Where the map was replaced, on purpose, connections go on.
     const lost = (['ct4', 'ct6'] as const).some((name) => made.includes(name) && !replaced.includes(name));
     const found = this.endpoints.adopt(lost);
-    numbers.sawRevisions(found.map(({ revision }) => revision));
+    const revisions = found.map(({ revision }) => revision);
+    numbers.sawRevisions(revisions);
+    // Before words are renewed: it depends on them what an address is that was changing.
+    const ipcache = await stores.ipcache.adopt(revisions, yieldNow);
     // A round of the agent before broke off; a new map of settings does not tell.
     const interrupted = stores.mark.set || made.includes('settings');
     const renewed = interrupted ? this.endpoints.renew(() => numbers.revision()) : new Map<number, number>();
@@ -238,7 +241,6 @@ export class KernelSide {
     const attached = this.endpoints.attached();
     await strays.take({ kernel, hooked: this.endpoints.hooked(), pinned: this.endpoints.pinned() });
     await strays.returned();
-    const ipcache = await stores.ipcache.adopt(yieldNow);
     const removed = [...this.#pinned.endpoints.removed.map(String), ...stores.ipcache.removed];
     if (removed.length > 0)
       core.log.warn(

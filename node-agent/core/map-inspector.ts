@@ -92,8 +92,8 @@ export class MapInspector {
     ipcache: () =>
       this.#read('ipcache').map(([key, value]) => {
         const { address, bits } = ipcacheKey.decode(key);
-        const { identity, node } = ipcacheValue.decode(value);
-        return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: addresses({ identity, node }) };
+        const { bits: _, ...identities } = ipcacheValue.decode(value);
+        return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: identities };
       }),
     ct4: () => this.#flows('ct4'),
     ct6: () => this.#flows('ct6'),

@@ -1,5 +1,5 @@
-import { type IpcacheValue, ipcacheKey, ipcacheValue } from '@weir/bpf';
-import { addressBits, formatPrefix, parseAddress, parsePrefix } from '@weir/net';
+import { type IpcacheValue, identityIn, ipcacheKey, ipcacheValue } from '@weir/bpf';
+import { addressBits, formatPrefix, parsePrefix } from '@weir/net';
 import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { IpcacheRow } from '../tables.ts';
@@ -27,10 +27,14 @@ export class IpcacheStore {
   /** Elements whose key is no prefix, removed when this was adopted: in hexadecimal. */
   removed: readonly string[] = [];
 
-  /** Everything that is there, in steps. An element whose key is no prefix is removed: no agent wrote it. */
-  async adopt(yieldNow: () => Promise<void>): Promise<[string, number][]> {
+  /**
+   * Everything that is there, in steps. An element whose key is no prefix is removed: no agent wrote it. One that was changing when an agent died is
+   * what it is to all words, of these revisions, or else unknown to them.
+   */
+  async adopt(revisions: readonly number[], yieldNow: () => Promise<void>): Promise<[string, number][]> {
     const out: [string, number][] = [];
     const odd: string[] = [];
+    const changed: [Uint8Array, Uint8Array][] = [];
     let step: FoundPrefix[] = [];
     const keep = (): void =>
       this.#db.write([this.#found], (txn) => {
@@ -43,13 +47,19 @@ export class IpcacheStore {
         await yieldNow();
       }
       const prefix = nameOf(keyBytes);
-      if (prefix.startsWith(ODD)) odd.push(prefix);
-      else {
-        step.push({ prefix, value });
-        out.push([prefix, ipcacheValue.decode(value).identity]);
+      if (prefix.startsWith(ODD)) {
+        odd.push(prefix);
+        continue;
       }
+      const there = ipcacheValue.decode(value);
+      const identity = settledIn(there, revisions);
+      const settled = there.before === there.identity ? value : ipcacheValue.encode({ identity, bits: there.bits });
+      if (settled !== value) changed.push([keyBytes, settled]);
+      step.push({ prefix, value: settled });
+      out.push([prefix, identity]);
     }
     keep();
+    if (changed.length > 0) this.#map.updateBatch(changed);
     for (const name of odd) this.delete(name);
     this.removed = odd;
     return out;
@@ -99,10 +109,16 @@ export class IpcacheStore {
   }
 }
 
-function elementOf({ prefix, identity, node }: IpcacheRow): Uint8Array {
-  const behind = node === undefined ? undefined : parseAddress(node);
+/** What an element is to all words, of these revisions; 0 where it is not the same to all. */
+function settledIn(element: IpcacheValue, revisions: readonly number[]): number {
+  const [identity = element.identity, ...others] = new Set(revisions.map((revision) => identityIn(element, revision)));
+  return others.length === 0 ? identity : 0;
+}
+
+function elementOf({ prefix, identity, before }: IpcacheRow): Uint8Array {
   const { bits } = parsePrefix(prefix);
-  return ipcacheValue.encode({ identity, bits, ...(behind?.family === 4 ? { node: behind.bytes } : {}) });
+  const other = before === undefined ? {} : { before: before.identity, since: before.since };
+  return ipcacheValue.encode({ identity, bits, ...other });
 }
 
 function keyOf(prefix: string): Uint8Array {

@@ -41,10 +41,9 @@ function world() {
   };
   /** By endpoint. */
   const words = new Map<number, EndpointStateRow>();
-  /** Identities that addresses were given. */
-  const given: number[] = [];
+  /** What addresses were given. */
+  const given: IpcacheRow[] = [];
   const edited: number[] = [];
-  let decisions = (number: number, identity: number): string => `${number} ${identity}`;
   /** Identities that slots are to remember nothing of, and what the kernel had taken by then. */
   const forgotten: (readonly [readonly number[], readonly string[]])[] = [];
   const bumped = new Map<number, EndpointStateRow>();
@@ -73,13 +72,17 @@ function world() {
       withholdAddresses: () => undefined,
       renewed: () => undefined,
     },
-    numbers: { dirty: false, revision: () => 7 },
+    numbers: {
+      dirty: false,
+      revision: () => {
+        revision += 1;
+        return revision;
+      },
+    },
     kernel: {
       slots: {
         apply: async (row: SlotRow) => take(`slot ${row.slot}`),
         content: () => undefined,
-        classes: (_: number, identity: number) => `${identity}`,
-        decisions: (number: number, identity: number) => decisions(number, identity),
         forget: async (identities: ReadonlySet<number>) => void forgotten.push([[...identities], [...order]]),
         trim: async () => [],
         slots: () => [],
@@ -88,9 +91,9 @@ function world() {
       },
       ipcache: {
         updateAll: (rows: readonly IpcacheRow[]) => {
-          for (const { prefix, identity } of rows) {
-            take(prefix);
-            given.push(identity);
+          for (const row of rows) {
+            take(row.prefix);
+            given.push(row);
           }
         },
         identityOf: () => undefined,
@@ -180,9 +183,6 @@ function world() {
     flows = promise;
     return resolve;
   };
-  const decide = (by: typeof decisions): void => {
-    decisions = by;
-  };
   return {
     db,
     tables,
@@ -192,7 +192,6 @@ function world() {
     words,
     edited,
     given,
-    decide,
     forgotten,
     refused,
     order,
@@ -317,31 +316,34 @@ describe('where an endpoint gets other rules', () => {
   const moved = new Map([['10.0.0.8/32', 301]]);
   const ipcache = [pod('10.0.0.8/32'), cidr('192.0.2.0/24', 1)];
   const plan = { ipcache, moved, endpoints: [{ ...state(1), slot: 5, revision: 2 }] };
-  it.each([
-    ['goes over first where the old rules decide alike of both', 4, [300], ['quiesce', '10.0.0.8/32', 'word 1']],
-    ['goes over last where the new rules do', 5, [300], ['word 1', 'quiesce', '10.0.0.8/32']],
-    ['is unknown meanwhile where neither do', 0, [0, 300], ['quiesce', '10.0.0.8/32', 'word 1']],
-  ] as const)('an address %s, and CIDRs have their numbers before', async (_, alike, identities, order) => {
-    const { writer, given, decide, carryOut } = world();
-    decide((number, identity) => (number === alike ? '' : `${number} ${identity}`));
+  it('an address is what it was to words of before, and CIDRs have their numbers before', async () => {
+    const { writer, given, words, carryOut } = world();
     await carryOut({ endpoints: [{ ...state(1), slot: 4 }, state(2)] });
     const wrote = await carryOut(plan);
-    expect(wrote.filter((what) => what !== '192.0.2.0/24')).toEqual([...order, 'end']);
+    expect(wrote.filter((what) => what !== '192.0.2.0/24')).toEqual(['10.0.0.8/32', 'word 1', 'quiesce', 'end']);
     expect(wrote.indexOf('192.0.2.0/24')).toBeLessThan(wrote.indexOf('word 1'));
-    expect(given.filter((identity) => identity < CIDR_BASE)).toEqual(identities);
+    const [first, last] = given.filter(({ prefix }) => prefix === '10.0.0.8/32');
+    expect(first).toMatchObject({ identity: 300, before: { identity: 301 } });
+    expect(words.get(1)?.revision).toBeGreaterThanOrEqual(first?.before?.since ?? Infinity);
+    expect(last).toMatchObject({ identity: 300 });
+    expect(last?.before).toBeUndefined();
     await writer.stop();
   });
 
-  it('flows that the new rules have judged by who a pod was are judged again', async () => {
-    const { writer, words, refused, carryOut } = world();
-    await carryOut({ endpoints: [{ ...state(1), slot: 4 }] });
-    refused.add('flows');
-    await expect(carryOut(plan)).rejects.toThrow('flows stay');
-    const judged = words.get(1)?.revision ?? 0;
-    expect(judged).toBeGreaterThan(2);
-    refused.clear();
+  it('an endpoint whose word is refused knows nobody at the address meanwhile, and all others are of the new world', async () => {
+    const { writer, given, words, refused, carryOut, until } = world();
+    await carryOut({ endpoints: [{ ...state(1), slot: 4 }, state(2)] });
+    refused.add('word 1');
     await carryOut(plan);
-    expect(words.get(1)?.revision).toBeGreaterThanOrEqual(judged);
+    const [, last] = given.filter(({ prefix }) => prefix === '10.0.0.8/32');
+    expect(last).toMatchObject({ identity: 300, before: { identity: 0 } });
+    expect(words.get(1)?.revision).toBeLessThan(last?.before?.since ?? 0);
+    expect(words.get(2)?.revision).toBeGreaterThanOrEqual(last?.before?.since ?? Infinity);
+    refused.clear();
+    await until('word 1');
+    await carryOut({});
+    expect(given.at(-1)).toMatchObject({ prefix: '10.0.0.8/32', identity: 300 });
+    expect(given.at(-1)?.before).toBeUndefined();
     await writer.stop();
   });
 

@@ -5,8 +5,8 @@ import { tableKey } from '../create-tables.ts';
 import { changesAnything, contentOf, Pace, type Plan } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
-import { addressOrder, longestFirst } from './address-order.ts';
 import { Afterwards, EVERY } from './afterwards.ts';
+import { closed, longestFirst, settled, versioned } from './changing-addresses.ts';
 import type { Clock } from './clock.ts';
 import { finishAdoption } from './finish-adoption.ts';
 import { FlowPurge } from './flow-purge.ts';
@@ -92,13 +92,13 @@ export class PlanWriter {
     this.endpoints = this.rows.endpoints;
   }
 
-  async stop(): Promise<void> {
-    await Promise.all([this.rows.stop(), this.#flows.idle()]);
-  }
-
   /** Whether something of the last plan is still to be done. */
   get unfinished(): boolean {
     return this.rows.failing > 0 || this.#afterwards.size > 0;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.rows.stop(), this.#flows.idle()]);
   }
 
   /** Every step is idempotent: a plan that broke off is carried out again from its start. */
@@ -108,7 +108,12 @@ export class PlanWriter {
     this.#flows.throwFailure();
     if (changesAnything(plan)) this.#options.kernel.mark.begin();
     this.#computed ||= plan.rules;
-    if (plan.rules && !this.#carried) this.#judgeEditedAnew();
+    if (plan.rules && !this.#carried) {
+      // Elements that somebody has edited are written over by this plan: flows that they let through are not to stay.
+      const edited = this.#options.kernel.endpoints.editedFound();
+      for (const id of edited) this.#options.kernel.endpoints.doubt(id);
+      this.#afterwards.add('bump', edited);
+    }
     await this.#saveNumbers();
     await this.#grow(plan, signal);
     await this.#shrink(plan);
@@ -117,14 +122,6 @@ export class PlanWriter {
     this.#carrying = false;
     this.#endMark();
     this.#flows.start(signal);
-  }
-
-  /** Elements that somebody has edited since they were found are written over by the first plan: flows that they let through are not to stay. */
-  #judgeEditedAnew(): void {
-    const { endpoints } = this.#options.kernel;
-    const edited = endpoints.editedFound();
-    for (const id of edited) endpoints.doubt(id);
-    this.#afterwards.add('bump', edited);
   }
 
   /** Nothing is under way any more, if that is so. */
@@ -171,37 +168,47 @@ export class PlanWriter {
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await kernel.slots.forget(new Set(ipcache.map(({ identity }) => identity)));
-    const around = (identity: number): number => model.around(identity);
-    const order = addressOrder(
-      { ...plan, ipcache, endpoints: states },
-      {
-        word: (id) => kernel.endpoints.word(id),
-        classes: (slot, identity) => kernel.slots.classes(slot, identity, around),
-        decisions: (slot, identity) => kernel.slots.decisions(slot, identity, around),
-      },
-    );
-    const { first, last } = await this.#pace.run(order);
+    const rows = this.#versioned(ipcache, plan.moved, states);
+    const changing = rows.some(({ before }) => before !== undefined);
     // A packet that has read a word of before the last plan must not meet addresses of after this one.
-    if (first.some(({ prefix }) => plan.moved.has(prefix))) await this.#quiesceMoved();
-    await this.#writeAddresses(first);
+    if (rows.some(({ prefix, before }) => before === undefined && plan.moved.has(prefix))) await this.#quiesceMoved();
+    await this.#writeAddresses(rows);
     await this.#flows.before(plan.endpoints, signal);
-    await this.#writeStates(plan.endpoints);
+    // Their words are to be of the world in which the addresses have changed.
+    await this.#writeStates(changing ? model.bump(states.map(({ id }) => id)) : plan.endpoints);
     // What was found is judged by it again wherever addresses have changed.
     if (!plan.rules && plan.moved.size > 0) this.#afterwards.add('bump', [EVERY]);
     await this.#bump();
     await this.endpoints.reconcile();
-    if (last.length > 0) {
-      // What is judged until then by the new rules and the old identities is to be judged again.
-      this.#afterwards.add(
-        'bump',
-        states.map(({ id }) => id),
-      );
-      await this.#quiesceMoved();
-      // Words may have been refused since.
-      await this.#writeAddresses(await this.#knowable(last));
-      if (await this.#bump()) await this.endpoints.reconcile();
-    }
+    await this.#settleAddresses();
     await this.#options.kernel.clearFlows();
+  }
+
+  #versioned(rows: readonly IpcacheRow[], moved: Plan['moved'], states: readonly EndpointStateRow[]) {
+    const { db, tables, numbers, kernel } = this.#options;
+    using snapshot = db.read();
+    return versioned(rows, {
+      moved,
+      states,
+      word: (id) => kernel.endpoints.word(id),
+      there: (prefix) => snapshot.get(tables.ipcache, prefix),
+      revision: () => numbers.revision(),
+    });
+  }
+
+  /** All words are written, or refused. */
+  async #settleAddresses(): Promise<void> {
+    const { db, tables } = this.#options;
+    using snapshot = db.read();
+    const rows = [...snapshot.list(tables.ipcache, 'changing', '')];
+    const refused = this.#refusedStates().length > 0;
+    const settling = refused ? closed(rows) : settled(rows);
+    if (settling.length === 0) return;
+    // All others have words of the world in which the addresses have changed.
+    if (refused) this.#afterwards.add('bump', [EVERY]);
+    else await this.#quiesceMoved();
+    await this.#writeAddresses(settling);
+    if (await this.#bump()) await this.endpoints.reconcile();
   }
 
   /** The rows, with identity 0 for addresses for which the kernel, as it refuses a slot, would allow what must be dropped. The next plan has them again. */

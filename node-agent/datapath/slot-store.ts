@@ -3,21 +3,11 @@ import { isLocalCidr } from '@weir/identity';
 import { MOST_ROWS, type Pieces } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
-import { type Around, both, contentOf, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/contract.ts';
+import { both, contentOf, DIRECTIONS, GRACE_MS, type KernelSlot, Pace } from '../derive/contract.ts';
 import { SlotFullError } from '../errors.ts';
 import type { SlotContent, SlotRow } from '../tables.ts';
 import type { Clock } from './clock.ts';
-import {
-  classEntry,
-  classesOf,
-  count,
-  countBlocks,
-  decisionsOf,
-  meaning,
-  readSlot,
-  sameContent,
-  verdictEntry,
-} from './slot-content.ts';
+import { classEntry, count, countBlocks, meaning, readSlot, sameContent, verdictEntry } from './slot-content.ts';
 import { type OpenSlot, SlotEditor } from './slot-editor.ts';
 import { SlotLeftovers } from './slot-leftovers.ts';
 import { changeBoth, closeBoth, keepPlaced, type SlotMaps, throwFirst } from './slot-parts.ts';
@@ -285,18 +275,6 @@ export class SlotStore {
   /** What has been written into the slot; undefined when the kernel has no such slot. */
   content(slot: number): SlotContent | undefined {
     return this.has(slot) ? this.#open.get(slot) : undefined;
-  }
-
-  /** The numbers of the classes that the slot has an identity in: equal texts are equal decisions, of this slot. */
-  classes(slot: number, identity: number, around: Around): string {
-    const open = this.#open.get(slot);
-    return open === undefined ? '' : classesOf(open, identity, around);
-  }
-
-  /** What the slot decides of an identity: equal texts are equal decisions for every packet, by whichever rules. */
-  decisions(slot: number, identity: number, around: Around): string {
-    const open = this.#open.get(slot);
-    return open === undefined ? '' : decisionsOf(open, identity, around);
   }
 
   /** Rows and elements of a slot, for people. */

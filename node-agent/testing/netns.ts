@@ -1,13 +1,10 @@
 import { inNetns } from 'libbpf-ts';
 import { runCommand } from '../host/command.ts';
-import { type Settings, settings } from '../host/setting.ts';
+import { setSetting } from '../host/setting.ts';
 
-/** Settings of a network namespace that this process is not in. */
-export function settingsOf(netns: string): Settings {
-  return {
-    get: (path) => inNetns(netns, () => settings.get(path)),
-    set: (path, value) => inNetns(netns, () => settings.set(path, value)),
-  };
+/** Writes settings of a network namespace that this process is not in. */
+export function settingsOf(netns: string): typeof setSetting {
+  return (path, value) => inNetns(netns, () => setSetting(path, value));
 }
 
 /** Network namespaces of one test file, named after it and this process; `dispose` removes them. */

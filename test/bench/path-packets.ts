@@ -5,14 +5,22 @@
  */
 import { ctValue, FIRST_CLASS, PROGRAMS } from '@weir/bpf';
 import { OUTSIDE_IFINDEX, TEST_IFINDEX, TestDatapath } from '@weir/bpf/testing/datapath.ts';
-import { ethernet, ipv4, TCP_FLAGS, tcp } from '@weir/bpf/testing/packets.ts';
+import { ETHERTYPE, ethernet, ip6, ipv4, ipv6, TCP_FLAGS, tcp } from '@weir/bpf/testing/packets.ts';
 import { skbContext } from 'libbpf-ts';
 import { type Figure, quantile } from './report.ts';
 import type { Suite } from './suite.ts';
 
-const PEER = '10.0.0.2';
-const OTHER = '10.0.0.3';
-const OWN = '10.0.0.1';
+interface Family {
+  readonly family: string;
+  readonly own: string;
+  readonly peer: string;
+  readonly other: string;
+}
+
+const FAMILIES: readonly [Family, Family] = [
+  { family: 'IPv4', own: '10.0.0.1', peer: '10.0.0.2', other: '10.0.0.3' },
+  { family: 'IPv6', own: 'fd00::1', peer: 'fd00::2', other: 'fd00::3' },
+];
 const ENFORCED = 3;
 const FLOOR_NS = 17;
 
@@ -26,15 +34,26 @@ export interface Effort {
 
 /** From outside the node. */
 const context = skbContext({ ifindex: TEST_IFINDEX, ingressIfindex: OUTSIDE_IFINDEX });
-const frame = (sport: number, dport: number, src = PEER, flags: number = TCP_FLAGS.syn) =>
-  ethernet(ipv4({ src, dst: OWN, protocol: 6, payload: tcp({ sport, dport, flags }) }), undefined, 10);
+function frame(
+  { own, peer }: Pick<Family, 'own' | 'peer'>,
+  sport: number,
+  dport: number,
+  flags: number = TCP_FLAGS.syn,
+) {
+  const payload = tcp({ sport, dport, flags });
+  return own.includes(':')
+    ? ethernet(ipv6({ src: ip6(peer), dst: ip6(own), nextHeader: 6, payload }), ETHERTYPE.ipv6)
+    : ethernet(ipv4({ src: peer, dst: own, protocol: 6, payload }), undefined, 10);
+}
 
 /** One endpoint that admits TCP 80 from `peers` identities. */
 function scene(peers: number, ctEntries: number): TestDatapath {
   const datapath = new TestDatapath({ ctEntries });
-  datapath.endpoint({ ipv4: OWN, slot: 1, flags: ENFORCED });
-  datapath.identity(PEER, 1001);
-  datapath.identity(OTHER, 60_001);
+  datapath.endpoint({ ipv4: FAMILIES[0].own, ipv6: FAMILIES[1].own, slot: 1, flags: ENFORCED });
+  for (const { peer, other } of FAMILIES) {
+    datapath.identity(peer, 1001);
+    datapath.identity(other, 60_001);
+  }
   const classes = Array.from({ length: peers }, (_, index) => ({
     identity: 1001 + index,
     direction: 'ingress' as const,
@@ -58,7 +77,9 @@ interface Outcome {
 
 /** Flows in the connection table, and packets of them. */
 export function connections(datapath: TestDatapath): Omit<Outcome, 'outcome'> {
-  const packets = [...datapath.map('ct4').entries()].map(([, bytes]) => Number(ctValue.decode(bytes).packets));
+  const packets = ['ct4', 'ct6'].flatMap((name) =>
+    Array.from(datapath.map(name).entries(), ([, bytes]) => Number(ctValue.decode(bytes).packets)),
+  );
   return { flows: packets.length, tracked: packets.reduce((sum, each) => sum + each, 0) };
 }
 
@@ -85,9 +106,9 @@ function scaled(datapath: TestDatapath, data: Uint8Array, { rounds, repeat }: Ef
 }
 
 /** A new flow is new once only: single cold runs over many flows, less the cost of a single run of the floor program. */
-function newFlow(datapath: TestDatapath, floor: number, { flows }: Effort): number {
+function newFlow(datapath: TestDatapath, family: Family, floor: number, { flows }: Effort): number {
   const single = (program: string) =>
-    Array.from({ length: flows }, (_, flow) => once(datapath, program, frame(1024 + flow, 80), 1));
+    Array.from({ length: flows }, (_, flow) => once(datapath, program, frame(family, 1024 + flow, 80), 1));
   const timer = quantile(single(PROGRAMS.pass), 0.5);
   return ((quantile(single(PROGRAMS.toPod), 0.5) - timer) * FLOOR_NS) / floor;
 }
@@ -101,31 +122,35 @@ export async function* packetCosts(effort: Effort): AsyncGenerator<Figure> {
     using datapath = scene(peers, 65_536);
     if (floor === 0) {
       floor = quantile(
-        Array.from({ length: rounds }, () => once(datapath, PROGRAMS.pass, frame(1, 80), repeat)),
+        Array.from({ length: rounds }, () => once(datapath, PROGRAMS.pass, frame(FAMILIES[0], 1, 80), repeat)),
         0.5,
       );
       yield { case: 'packet floor, return TC_ACT_OK, as it is here', value: floor, unit: 'ns' };
     }
-    datapath.run('ingress', frame(1000, 80));
-    const known = { outcome: 'forwarded', flows: 0, tracked: all };
-    const denied = { outcome: 'policy', flows: 0, tracked: 0 };
-    const cases = [
-      { name: 'established', data: frame(1000, 80, PEER, TCP_FLAGS.ack), goal: 50, expected: known },
-      { name: 'denied, no match', data: frame(1000, 80, OTHER), goal: 200, expected: denied },
-      { name: 'denied, peer matches, port does not', data: frame(1000, 81), goal: 200, expected: denied },
-    ];
-    for (const { name, data, goal, expected } of cases) {
-      const value = expecting(datapath, all, expected, () => scaled(datapath, data, effort));
-      yield { case: `packet ${name}, ${peers} peers`, value, unit, goal, peer: FLOOR_NS };
+    for (const family of FAMILIES) {
+      const of = `${family.family}, ${peers} peers`;
+      datapath.run('ingress', frame(family, 1000, 80));
+      const known = { outcome: 'forwarded', flows: 0, tracked: all };
+      const denied = { outcome: 'policy', flows: 0, tracked: 0 };
+      const stranger = { ...family, peer: family.other };
+      const cases = [
+        { name: 'established', data: frame(family, 1000, 80, TCP_FLAGS.ack), goal: 50, expected: known },
+        { name: 'denied, no match', data: frame(stranger, 1000, 80), goal: 150, expected: denied },
+        { name: 'denied, peer matches, port does not', data: frame(family, 1000, 81), goal: 150, expected: denied },
+      ];
+      for (const { name, data, goal, expected } of cases) {
+        const value = expecting(datapath, all, expected, () => scaled(datapath, data, effort));
+        yield { case: `packet ${name}, ${of}`, value, unit, goal, peer: FLOOR_NS };
+      }
+      const stored = { outcome: 'forwarded', flows, tracked: flows };
+      const value = expecting(datapath, flows, stored, () => newFlow(datapath, family, floor, effort));
+      yield { case: `packet new flow, stored, ${of} (cold)`, value, unit, goal: 500, peer: FLOOR_NS };
     }
-    const stored = { outcome: 'forwarded', flows, tracked: flows };
-    const value = expecting(datapath, flows, stored, () => newFlow(datapath, floor, effort));
-    yield { case: `packet new flow, stored, ${peers} peers (cold)`, value, unit, goal: 500, peer: FLOOR_NS };
   }
   using full = scene(1000, 16);
-  for (let flow = 0; flow < 64; flow += 1) full.run('ingress', frame(2000 + flow, 80));
+  for (let flow = 0; flow < 64; flow += 1) full.run('ingress', frame(FAMILIES[0], 2000 + flow, 80));
   const untracked = { outcome: 'ct-full+forwarded', flows: 0, tracked: 0 };
-  const value = expecting(full, all, untracked, () => scaled(full, frame(999, 80), effort));
+  const value = expecting(full, all, untracked, () => scaled(full, frame(FAMILIES[0], 999, 80), effort));
   yield { case: 'packet new flow, connection table full', value, unit, goal: 500, peer: FLOOR_NS };
 }
 

@@ -6,6 +6,7 @@ import {
   ENDPOINT_FLAGS,
   endpointValue,
   type IpcacheValue,
+  identityIn,
   ipcacheKey,
   ipcacheValue,
   slotKey,
@@ -56,11 +57,11 @@ export class Instant {
     this.#maps = maps;
   }
 
-  decide(word: Pick<Word, 'slot' | 'flags'>, probe: Probe): Decision {
+  decide(word: Pick<Word, 'slot' | 'flags' | 'revision'>, probe: Probe): Decision {
     const { direction } = probe;
     const flag = direction === 'ingress' ? ENDPOINT_FLAGS.ingressEnforced : ENDPOINT_FLAGS.egressEnforced;
     if ((word.flags & flag) === 0) return { allowed: true };
-    const number = this.#class(word.slot, direction, probe.peer);
+    const number = this.#class(word, direction, probe.peer);
     if (number === undefined) return { allowed: false };
     const row = { slot: word.slot, direction, class: number };
     return { allowed: this.verdict(row, probe), row };
@@ -71,8 +72,9 @@ export class Instant {
     return this.#once(key, () => verdictOf(this.#maps, row, probe));
   }
 
-  identity(peer: string): number {
-    return this.#prefix(peer, 32)?.identity ?? 0;
+  identity(peer: string, revision: number): number {
+    const found = this.#prefix(peer, 32);
+    return found === undefined ? 0 : identityIn(found, revision);
   }
 
   /** The longest prefix of at most so many bits that holds the peer. */
@@ -84,8 +86,8 @@ export class Instant {
   }
 
   /** Undefined: the slot is not there. */
-  #class(slot: number, direction: Direction, peer: string): number | undefined {
-    return this.#once(`${slot} ${direction} of ${peer}`, () => {
+  #class({ slot, revision }: Pick<Word, 'slot' | 'revision'>, direction: Direction, peer: string): number | undefined {
+    return this.#once(`${slot} ${revision} ${direction} of ${peer}`, () => {
       const classes = this.#maps.policy_classes.openInner(slotKey.encode(slot));
       if (classes === undefined) return undefined;
       const named = (identity: number): number | undefined =>
@@ -93,12 +95,12 @@ export class Instant {
           const element = classes.lookup(classKey.encode({ identity, direction: DIRECTION[direction] }));
           return element && classValue.decode(element).class;
         });
-      let identity = this.identity(peer);
+      let identity = this.identity(peer, revision);
       // As class_of.
       for (let bits: number | undefined = 32; isLocalCidr(identity) && named(identity) === undefined; ) {
         const found: IpcacheValue | undefined = bits === undefined ? undefined : this.#prefix(peer, bits);
         bits = found === undefined || found.bits === 0 ? undefined : found.bits - 1;
-        const around = found !== undefined && found.bits > 0 ? found.identity : RESERVED_ID.world;
+        const around = found !== undefined && found.bits > 0 ? identityIn(found, revision) : RESERVED_ID.world;
         if (isLocalCidr(around) || around === RESERVED_ID.world) identity = around;
       }
       return named(identity) ?? classOf(new Map(), identity, noneAround);

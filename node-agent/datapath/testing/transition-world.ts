@@ -73,7 +73,7 @@ export class Node {
   placing(): { readonly identities: readonly number[]; readonly slots: ReadonlyMap<number, string> } {
     const instant = new Instant(this.maps);
     return {
-      identities: PROBES.map(({ peer }) => instant.identity(peer)),
+      identities: PROBES.map(({ peer }) => instant.identity(peer, 0xffffffff)),
       slots: new Map(words(this.maps).map(({ endpoint, slot, flags }) => [endpoint, `${slot}/${flags}`])),
     };
   }
@@ -105,7 +105,7 @@ export class Node {
       }
       this.#unknownIsLeast(word, verdicts, operation);
       if (word.slot !== 0) this.#slots.set(word.slot, this.now);
-      const key = `${word.endpoint}/${word.slot}/${word.flags}`;
+      const key = `${word.endpoint}/${word.slot}/${word.flags}/${word.revision}`;
       this.#words.set(key, { word, at: this.now, verdicts });
     }
     this.#lagging(instant, current, operation);
@@ -295,11 +295,15 @@ export class Agent {
       try {
         const found = endpoints.adopt(false);
         numbers.sawRevisions(found.map(({ revision }) => revision));
+        const addresses = await ipcache.adopt(
+          found.map(({ revision }) => revision),
+          yieldNow,
+        );
         const renewed = mark.set ? endpoints.renew(() => numbers.revision()) : new Map<number, number>();
         model.adopt({
           endpoints: found.map((row) => ({ ...row, revision: renewed.get(row.id) ?? row.revision })),
           slots: await slots.adopt(),
-          ipcache: await ipcache.adopt(yieldNow),
+          ipcache: addresses,
         });
       } catch (error) {
         if (!(error instanceof Crash)) throw error;
