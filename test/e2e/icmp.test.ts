@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, it } from '@jest/globals';
 import { Cluster } from '../cluster/index.ts';
 import { type IcmpQuery, ping } from '../cluster/ping.ts';
+import { arrives } from '../cluster/raw.ts';
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -75,4 +76,24 @@ it('denies a type and leaves the others', async () => {
   expect(await asks('echo')).toEqual(ANSWERED);
   expect(await asks('timestamp')).toEqual(SILENCE);
   expect(await cluster.probe('near', 'web')).toBe('reached');
+});
+
+it('lets in the protocols without ports that a rule names, by each family', async () => {
+  const [GRE, VRRP] = [47, 112];
+  const { addresses } = await cluster.host('web');
+  const netns = (name: string): string => cluster.sandbox(name).netns;
+  const heard = async (protocol: number): Promise<boolean[]> =>
+    Promise.all(
+      ['near', 'far'].flatMap((name) =>
+        addresses.map((address) => arrives({ from: netns(name), to: netns('web'), address }, protocol)),
+      ),
+    );
+  const each = (one: boolean): boolean[] => [one, one, one, one];
+  const only = { fromEndpoints: [{}], toPorts: [{ ports: [{ protocol: 'VRRP' }] }] };
+  await apply({ ingress: [only] });
+  expect([await heard(VRRP), await heard(GRE)]).toEqual([each(true), each(false)]);
+  await apply({ ingress: [{ fromEntities: ['all'] }], ingressDeny: [only] });
+  expect([await heard(VRRP), await heard(GRE)]).toEqual([each(false), each(true)]);
+  await apply({ ingress: [{ toPorts: [{ ports: [{ port: '0', protocol: 'ANY' }] }] }] });
+  expect([await heard(VRRP), await heard(GRE)]).toEqual([each(false), each(false)]);
 });
