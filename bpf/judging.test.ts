@@ -333,6 +333,26 @@ describe('2. neighbour discovery', () => {
 });
 
 describe('3. IPv4', () => {
+  it('lets a pod whose address is not known ask for one by DHCP, and send nothing else', () => {
+    const ask = (sport = 68, dport = 67, fields: object = {}) =>
+      path.judge(
+        'egress',
+        ethernet(
+          ipv4({ src: '0.0.0.0', dst: '255.255.255.255', protocol: 17, payload: udp({ sport, dport }), ...fields }),
+        ),
+      );
+    for (const flags of [0, ENFORCED]) {
+      path.forget();
+      path.endpoint({ flags, ipv4: '0.0.0.0' });
+      expect(ask()).toBe(flags === 0 ? 'forwarded' : 'group-address');
+      expect([ask(67), ask(68, 53), ask(68, 67, { dst: FRIEND })]).toEqual(Array(3).fill('invalid-source'));
+      expect(ask(68, 67, { protocol: 6, payload: tcp({ sport: 68, dport: 67 }) })).toBe('invalid-source');
+      expect(ask(68, 67, { offset: 1480 })).toBe('invalid-source');
+    }
+    path.endpoint({ flags: 0 });
+    expect(ask()).toBe('invalid-source');
+  });
+
   const syn80 = tcp({ sport: 40_000, dport: 80 });
   const lie = (fields: object, payload = syn80, pad = 0) =>
     ethernet(ipv4({ src: POD, dst: FRIEND, protocol: 6, payload, ...fields }), ETHERTYPE.ipv4, pad);

@@ -130,6 +130,15 @@ static __always_inline __u32 parse_l4(struct packet *p, const __u8 *l4, const vo
 	return REASON_NONE;
 }
 
+/* DHCP (RFC 2131, 4.1): from port 68 to port 67 of whoever hears it. */
+static __always_inline bool asks_for_address(const struct iphdr *ip, const void *end, __u32 header)
+{
+	const __be16 *ports = (const void *)ip + header;
+
+	return ip->daddr == 0xffffffff && ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(IP_OFFSET_MASK)) &&
+	       (const void *)(ports + 2) <= end && ports[0] == bpf_htons(68) && ports[1] == bpf_htons(67);
+}
+
 /* Fills the packet from the IPv4 header on; returns a drop reason or REASON_NONE. */
 static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p, const __u32 direction)
 {
@@ -157,7 +166,8 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p,
 	p->headers.l4 = ETH_HLEN + header;
 	p->headers.protocol = protocol;
 	p->headers.end = ETH_HLEN + total;
-	if (direction == WEIR_EGRESS && unlikely(ip->saddr != p->ep.ipv4) &&
+	/* Who has no address yet may ask for one. */
+	if (direction == WEIR_EGRESS && unlikely(ip->saddr != p->ep.ipv4 || (!ip->saddr && !asks_for_address(ip, end, header))) &&
 	    !(WORD_FLAGS(p->ep.word) & ENDPOINT_NO_SOURCE_CHECK))
 		return REASON_INVALID_SOURCE;
 	/* On no wire (RFC 1122, 3.2.1.3); but a node with route_localnet, which kube-proxy sets, takes it for its own. */
