@@ -1,5 +1,12 @@
 /** The kinds of objects that operator and agents read, who may write them, and well-formed ones to begin with. */
-import { type KubeObject, NODE_ANNOTATION, POD_UIDS_ANNOTATION, type Resource, resources } from '@weir/kube';
+import {
+  type KubeObject,
+  NODE_ADDRESSES_ANNOTATION,
+  NODE_ANNOTATION,
+  POD_UIDS_ANNOTATION,
+  type Resource,
+  resources,
+} from '@weir/kube';
 import { withOwnAddresses } from './admission.ts';
 import { APISERVER, type Body, NODE_ADDRESSES, PODS, TAKEN, TENANT } from './story.ts';
 
@@ -61,7 +68,10 @@ const plain = {
     { fromEndpoints: [selector, {}], toPorts: ports },
     { fromCIDRSet: [{ cidr: '10.0.0.0/8', except: ['10.0.1.0/24'] }, { cidr: '198.51.100.0/24' }] },
   ],
-  ingressDeny: [{ fromEndpoints: [selector] }, { fromCIDR: ['10.0.1.1/32', '192.0.2.1/32'] }],
+  ingressDeny: [
+    { fromEndpoints: [selector], icmps: [{ fields: [{ type: 'Timestamp' }, { family: 'IPv6', type: 128 }] }] },
+    { fromCIDR: ['10.0.1.1/32', '192.0.2.1/32'], toPorts: [{ ports: [{ protocol: 'VRRP' }] }] },
+  ],
   egress: [{ toEntities: ['all'] }, { toCIDR: ['10.0.2.0/24'], toPorts: ports }],
   egressDeny: [{ toEntities: ['kube-apiserver', 'world'] }],
 };
@@ -132,7 +142,10 @@ const report = {
   },
 };
 const nodeObject = {
-  metadata: { labels: { 'kubernetes.io/hostname': 'n1' } },
+  metadata: {
+    labels: { 'kubernetes.io/hostname': 'n1' },
+    annotations: { [NODE_ADDRESSES_ANNOTATION]: `10.0.1.1,${APISERVER},fd00::1,10.0.0.0/8` },
+  },
   status: {
     addresses: [
       { type: 'InternalIP', address: '10.0.1.1' },
