@@ -89,6 +89,33 @@ export const CASES: readonly (readonly [string, readonly PolicyObject[]])[] = [
     ],
   ],
   [
+    'CIDRs of IPv6, with an exception, a deny and one address',
+    [
+      cnp({
+        endpointSelector: web,
+        ingress: [{ fromCIDRSet: [{ cidr: '2001:db8::/32', except: ['2001:db8:1::/48'] }], toPorts: [tcp('80')] }],
+        egress: [{ toCIDRSet: [{ cidr: '2001:db8::/32', except: ['2001:db8::8/126'] }] }],
+      }),
+      cnp({ endpointSelector: { matchLabels: { app: 'api' } }, egress: [{ toCIDR: ['2001:db8::9/128'] }] }),
+      cnp({
+        endpointSelector: { matchLabels: { app: 'db' } },
+        egress: [{ toEntities: ['all'] }],
+        egressDeny: [{ toCIDR: ['2001:db8::/64'] }],
+      }),
+    ],
+  ],
+  [
+    'the whole of one family is the world of that family',
+    [
+      cnp({ endpointSelector: web, ingress: [{ fromCIDR: ['::/0'] }], egress: [{ toCIDR: ['0.0.0.0/0'] }] }),
+      cnp({
+        endpointSelector: { matchLabels: { app: 'api' } },
+        ingress: [{ fromCIDR: ['0.0.0.0/0'] }],
+        egress: [{ toCIDR: ['::/0'] }],
+      }),
+    ],
+  ],
+  [
     'a deny carves a hole in a range',
     [
       cnp({

@@ -1,11 +1,12 @@
 /**
  * The kernel against the oracle: the same policies are applied to a running cluster and read by the oracle, and every pair of
- * hosts on every port is tried with a real packet.
+ * hosts on every port is tried with a real packet of each family.
  */
 import { podIdentityLabels } from '@weir/labels';
+import { familyOf } from '@weir/net';
 import { type OracleWorld, oracleConnection, parsePolicy, type Rule } from '@weir/policy';
 import type { PolicyObject } from '@weir/policy/testing/worlds.ts';
-import { Cluster, OUTSIDE, type ProbeProtocol, type TestCluster } from '../cluster/index.ts';
+import { Cluster, OUTSIDE, OUTSIDE6, type ProbeProtocol, type TestCluster } from '../cluster/index.ts';
 
 /** Pods of the matrix: the labels of the policy language's test world, on two nodes. */
 const PODS = [
@@ -30,6 +31,15 @@ export interface Difference {
   readonly flow: string;
   readonly seen: string;
   readonly expected: string;
+}
+
+interface Flow {
+  /** Name of a host, and its address of the family. */
+  readonly from: string;
+  readonly source: string;
+  /** An address. */
+  readonly to: string;
+  readonly port: readonly [ProbeProtocol, number];
 }
 
 export class Matrix {
@@ -118,30 +128,33 @@ export class Matrix {
   async #tryAll(rules: readonly Rule[]): Promise<readonly Difference[]> {
     const pods = PODS.map((pod) => `${pod.namespace}/${pod.name}`);
     const hosts = [...pods, 'node-1', 'node-2', 'outside'];
+    const addresses = new Map<string, readonly string[]>();
+    for (const name of hosts) addresses.set(name, (await this.cluster.host(name)).addresses);
+    const addressesOf = (name: string): readonly string[] => addresses.get(name) ?? [name];
     const flows = hosts.flatMap((from) =>
-      [...pods, ...OUTSIDE]
+      [...pods, ...OUTSIDE, ...OUTSIDE6]
         .filter((to) => to !== from && (pods.includes(from) || pods.includes(to)))
-        .flatMap((to) => PORTS.map((port) => ({ from, to, port }))),
+        .flatMap((to) => addressesOf(to))
+        .flatMap((to) => {
+          const source = addressesOf(from).find((address) => familyOf(address) === familyOf(to));
+          return source === undefined ? [] : PORTS.map((port) => ({ from, source, to, port }));
+        }),
     );
-    const found = await Promise.all(flows.map(({ from, to, port }) => this.#try(rules, from, to, port)));
+    const found = await Promise.all(flows.map((flow) => this.#try(rules, flow)));
     return found.filter((difference) => difference !== undefined);
   }
 
   async #try(
     rules: readonly Rule[],
-    from: string,
-    to: string,
-    [protocol, port]: readonly [ProbeProtocol, number],
+    { from, source, to, port: [protocol, port] }: Flow,
   ): Promise<Difference | undefined> {
-    const source = (await this.cluster.host(from)).address;
-    const destination = isAddress(to) ? to : (await this.cluster.host(to)).address;
     const { verdict, deniedAt } = oracleConnection(this.#world, rules, {
       from: source,
-      to: destination,
+      to,
       protocol: PROTOCOL_NUMBER[protocol],
       port,
     });
-    const seen = await this.cluster.probe(from, destination, {
+    const seen = await this.cluster.probe(from, to, {
       protocol,
       port,
       timeoutMs: verdict === 'allow' ? 60_000 : 300,
@@ -154,8 +167,6 @@ export class Matrix {
     };
   }
 }
-
-const isAddress = (to: string): boolean => OUTSIDE.some((address) => address === to);
 
 /** The pods and nodes as the oracle sees them: with the labels and addresses that the cluster gave them. */
 async function worldOf(cluster: TestCluster): Promise<OracleWorld> {
@@ -177,10 +188,12 @@ async function worldOf(cluster: TestCluster): Promise<OracleWorld> {
           serviceAccount: 'default',
           cluster: cluster.name,
         }),
-        addresses: [(await cluster.host(`${pod.namespace}/${pod.name}`)).address],
+        addresses: (await cluster.host(`${pod.namespace}/${pod.name}`)).addresses,
         node: `node-${pod.node}`,
       })),
     ),
-    nodes: cluster.nodes.map((node) => ({ name: node.name, addresses: [node.address] })),
+    nodes: await Promise.all(
+      cluster.nodes.map(async ({ name }) => ({ name, addresses: (await cluster.host(name)).addresses })),
+    ),
   };
 }

@@ -1,9 +1,10 @@
 /**
  * Three namespaces of three pods, two ports, TCP and UDP: who reaches whom under a set of policies of all kinds, by the oracle and by
- * real packets. Runs on any cluster.
+ * real packets of each family that the pods have. Runs on any cluster.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { podIdentityLabels } from '@weir/labels';
+import { familyOf } from '@weir/net';
 import { type OracleWorld, oracleConnection, type PolicyKind, parsePolicy, type Rule } from '@weir/policy';
 import type { TestCluster } from '../cluster/types.ts';
 import { NAMESPACES } from './truth-cases.ts';
@@ -44,9 +45,21 @@ interface PolicyManifest {
 }
 
 export interface Truth {
-  /** Rows are sources, columns destinations; a cell is TCP 80, TCP 81, UDP 80, UDP 81: `+` reached, `-` not, `!` other than the oracle says. */
+  /**
+   * Rows are sources, columns destinations; a cell is TCP 80, TCP 81, UDP 80, UDP 81: `+` reached by each family, `-` by none, `!` other than the
+   * oracle says.
+   */
   readonly table: string;
   readonly differences: readonly string[];
+}
+
+type Pair = readonly [source: string, destination: string];
+
+interface Try {
+  readonly pair: Pair;
+  readonly expected: boolean;
+  readonly seen: boolean;
+  readonly deniedAt: string | undefined;
 }
 
 export class TruthTable {
@@ -54,7 +67,7 @@ export class TruthTable {
   readonly #world: OracleWorld;
   #round = 0;
 
-  private constructor(cluster: TestCluster, addresses: ReadonlyMap<string, string>) {
+  private constructor(cluster: TestCluster, addresses: ReadonlyMap<string, readonly string[]>) {
     this.#cluster = cluster;
     this.#world = {
       endpoints: PODS.map((pod) => ({
@@ -66,7 +79,7 @@ export class TruthTable {
           serviceAccount: 'default',
           cluster: cluster.name,
         }),
-        addresses: [addresses.get(nameOf(pod)) ?? ''],
+        addresses: addresses.get(nameOf(pod)) ?? [],
         node: cluster.node(pod.node).name,
         namedPorts: Object.entries(pod.portNames).map(([name, port]) => ({
           name,
@@ -89,7 +102,7 @@ export class TruthTable {
     );
     await cluster.createPods(PODS.map((pod) => ({ ...pod, labels: { pod: pod.name }, tcp: [80, 81], udp: [80, 81] })));
     const addresses = await Promise.all(
-      PODS.map(async (pod) => [nameOf(pod), (await cluster.host(nameOf(pod))).address] as const),
+      PODS.map(async (pod) => [nameOf(pod), (await cluster.host(nameOf(pod))).addresses] as const),
     );
     return new TruthTable(cluster, new Map(addresses));
   }
@@ -164,12 +177,17 @@ export class TruthTable {
       if (from === to) return '    ';
       const marks = await Promise.all(
         FLOWS.map(async ([protocol, port]) => {
-          const { expected, seen, deniedAt } = await this.#try(rules, from, to, protocol, port);
-          if (expected === seen) return seen ? '+' : '-';
-          differences.push(
-            `${nameOf(from)} -> ${nameOf(to)} ${protocol} ${port}: ${seen ? 'reached' : 'not reached'}, the oracle says ${expected ? 'allowed' : `denied at ${deniedAt}`}`,
+          const tries = await Promise.all(
+            this.#pairs(from, to).map((pair) => this.#try(rules, { from, pair, protocol, port })),
           );
-          return '!';
+          for (const { pair, expected, seen, deniedAt } of tries)
+            if (expected !== seen)
+              differences.push(
+                `${nameOf(from)} -> ${nameOf(to)} (${pair[1]}) ${protocol} ${port}: ${seen ? 'reached' : 'not reached'}, the oracle says ${expected ? 'allowed' : `denied at ${deniedAt}`}`,
+              );
+          const [first] = tries;
+          const same = tries.every(({ seen, expected }) => seen === expected && seen === first?.seen);
+          return same ? (first?.seen === true ? '+' : '-') : '!';
         }),
       );
       return marks.join('');
@@ -180,29 +198,35 @@ export class TruthTable {
     return { table, differences };
   }
 
+  /** Their addresses of each family that both have. */
+  #pairs(from: TruthPod, to: TruthPod): readonly Pair[] {
+    const addresses = (pod: TruthPod): readonly string[] =>
+      this.#world.endpoints.find(({ name }) => name === nameOf(pod))?.addresses ?? [];
+    return addresses(to).flatMap((at) => {
+      const source = addresses(from).find((address) => familyOf(address) === familyOf(at));
+      return source === undefined ? [] : [[source, at] as const];
+    });
+  }
+
   async #try(
     rules: readonly Rule[],
-    from: TruthPod,
-    to: TruthPod,
-    protocol: 'tcp' | 'udp',
-    port: number,
-  ): Promise<{ readonly expected: boolean; readonly seen: boolean; readonly deniedAt: string | undefined }> {
-    const address = (pod: TruthPod): string =>
-      this.#world.endpoints.find(({ name }) => name === nameOf(pod))?.addresses[0] ?? '';
+    { from, pair, protocol, port }: { from: TruthPod; pair: Pair; protocol: 'tcp' | 'udp'; port: number },
+  ): Promise<Try> {
+    const [source, to] = pair;
     const { verdict, deniedAt } = oracleConnection(this.#world, rules, {
-      from: address(from),
-      to: address(to),
+      from: source,
+      to,
       protocol: PROTOCOL_NUMBER[protocol],
       port,
     });
     const expected = verdict === 'allow';
     // Where an answer is expected a slow machine is given time; where a drop is expected silence is believed sooner.
-    const seen = await this.#cluster.probe(nameOf(from), address(to), {
+    const seen = await this.#cluster.probe(nameOf(from), to, {
       protocol,
       port,
       timeoutMs: expected ? 60_000 : 400,
     });
-    return { expected, seen: seen === 'reached', deniedAt };
+    return { pair, expected, seen: seen === 'reached', deniedAt };
   }
 }
 

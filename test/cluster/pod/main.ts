@@ -46,8 +46,8 @@ async function serveUdp(port: number): Promise<void> {
 function ownAddresses(): readonly string[] {
   return Object.values(networkInterfaces())
     .flatMap((addresses) => addresses ?? [])
-    .filter(({ internal, address }) => !internal && !address.startsWith('fe80:'))
-    .map(({ address }) => address);
+    .map(({ address }) => address)
+    .filter((address) => !/^(127\.|::1$|fe80:)/.test(address));
 }
 
 function echoUdp(address: string, port: number): Promise<void> {
