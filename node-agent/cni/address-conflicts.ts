@@ -4,7 +4,7 @@ import type { PodEvents, PodRef } from '../core/pod-events.ts';
 import type { Core, Logger } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointRow, LocalPodRow } from '../tables.ts';
-import { addressNumber, holds } from './kernel-addresses.ts';
+import { holds, isOnly } from './kernel-addresses.ts';
 import type { Network, NodeAddress } from './types.ts';
 
 /** How often addresses are compared with what the node has. */
@@ -24,7 +24,7 @@ interface ConflictRow {
 export interface AddressConflictsOptions {
   readonly core: Pick<Core, 'db' | 'tables'>;
   readonly network: Pick<Network, 'addressesWithin'>;
-  readonly podCidr: () => string | undefined;
+  readonly podCidrs: () => readonly string[];
   readonly events: PodEvents;
   readonly log: Logger;
 }
@@ -72,10 +72,9 @@ export class AddressConflicts {
   /** Compares the addresses of endpoints with what pods and the node's kernel have. */
   async audit(): Promise<void> {
     const { core, network, log } = this.#options;
-    const cidr = this.#options.podCidr();
-    let kernel: readonly NodeAddress[] = [];
+    const kernel: NodeAddress[] = [];
     try {
-      if (cidr !== undefined) kernel = await network.addressesWithin(cidr);
+      for (const cidr of this.#options.podCidrs()) kernel.push(...(await network.addressesWithin(cidr)));
     } catch (error) {
       // The next one asks again; ADD says it to those whom it keeps from their pod.
       log.info({ error: messageOf(error) }, "cannot read the node's routes and addresses");
@@ -175,10 +174,7 @@ export class AddressConflicts {
 
 /** Routes of the one address to other interfaces, and interfaces that have it, in words. */
 function inKernel(address: string, { interfaceName }: EndpointRow, kernel: readonly NodeAddress[]): string[] {
-  const at = addressNumber(address);
-  return kernel
-    .filter(({ first, last, device }) => first === at && last === at && device !== interfaceName)
-    .map(({ what }) => what);
+  return kernel.filter((one) => isOnly(one, address) && one.device !== interfaceName).map(({ what }) => what);
 }
 
 function nameOf({ namespace, name }: PodRef): string {

@@ -1,3 +1,4 @@
+import { type Family, familyOf } from '@weir/net';
 import { type ChangeStream, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { AgentFiles, Logger } from '../core.ts';
 import type { AddressRecord, PodAddressRow } from '../state/address-record.ts';
@@ -12,6 +13,8 @@ import type { KnownAs } from './known-as.ts';
  */
 export const REST_MS = 30_000;
 
+const FAMILIES = [4, 6] as const;
+
 export interface AddressLeasesOptions {
   readonly db: StateDB;
   readonly endpoints: Table<EndpointRow>;
@@ -25,7 +28,7 @@ export interface AddressLeasesOptions {
 
 /**
  * Which addresses endpoints have, which ADDs are about to give, and which rest. They follow the endpoints table, whoever changes that. The
- * last address given is always among them, so that the next one comes after it. What has rested is forgotten.
+ * last address given of each family is always among them, so that the next one comes after it. What has rested is forgotten.
  *
  * A file that is lost or torn only makes addresses rest longer: of what is not known, everything rests from the start of the agent.
  */
@@ -46,7 +49,12 @@ export class AddressLeases {
       key: ({ address }) => address,
       indexes: [
         { name: 'endpoint', keys: ({ endpoint }) => (endpoint === undefined ? [] : [keys.uint(endpoint)]) },
-        { name: 'newest', keys: ({ order }) => [keys.uint(Number.MAX_SAFE_INTEGER - order)] },
+        {
+          name: 'newest',
+          keys: ({ address, order }) => [
+            keys.join(String(familyOf(address)), keys.uint(Number.MAX_SAFE_INTEGER - order)),
+          ],
+        },
         { name: 'freedAt', keys: ({ freedAt }) => (freedAt === undefined ? [] : [keys.uint(freedAt)]) },
       ],
     });
@@ -145,10 +153,10 @@ export class AddressLeases {
     return snapshot.get(this.#table, address)?.knownAs;
   }
 
-  /** The last address given. */
-  last(): string | undefined {
+  /** The last address of the family that was given. */
+  last(family: Family): string | undefined {
     using snapshot = this.#options.db.read();
-    return this.#newest(snapshot)?.address;
+    return this.#newest(snapshot, family)?.address;
   }
 
   #known(address: string): Pick<PodAddressRow, 'knownAs'> {
@@ -170,20 +178,20 @@ export class AddressLeases {
     });
   }
 
-  #newest(reader: Reader): PodAddressRow | undefined {
-    const [newest] = reader.prefix(this.#table, '', 'newest');
+  #newest(reader: Reader, family: Family): PodAddressRow | undefined {
+    const [newest] = reader.prefix(this.#table, keys.join(String(family)), 'newest');
     return newest;
   }
 
   #next(reader: Reader): number {
-    return (this.#newest(reader)?.order ?? 0) + 1;
+    return 1 + Math.max(...FAMILIES.map((family) => this.#newest(reader, family)?.order ?? 0));
   }
 
-  /** What has rested, but for the last one given. */
+  /** What has rested, but for the last one given of each family. */
   #forgetRested(txn: WriteTxn, now: number): void {
-    const newest = this.#newest(txn);
+    const newest = FAMILIES.map((family) => this.#newest(txn, family));
     for (const row of txn.range(this.#table, '', keys.uint(Math.max(0, now - REST_MS)), 'freedAt'))
-      if (row !== newest) txn.delete(this.#table, row.address);
+      if (!newest.includes(row)) txn.delete(this.#table, row.address);
   }
 
   #record(): AddressRecord {

@@ -1,4 +1,4 @@
-import { ipv4Of } from '@weir/net';
+import { familyOf, fullPrefix } from '@weir/net';
 import { clipped, printableLines } from '@weir/process/printable';
 import { VETH_PATTERN } from '../host/veth.ts';
 import type { EndpointRow } from '../tables.ts';
@@ -8,6 +8,8 @@ import type { CniCall, PairSpec } from './types.ts';
 
 /** Characters of a message, which the runtime puts into Events of the pod. */
 const LONGEST_MESSAGE = 1024;
+
+const EVERYWHERE = { 4: '0.0.0.0/0', 6: '::/0' } as const;
 
 /** The error of the CNI specification. */
 export interface CniFailure {
@@ -38,15 +40,13 @@ export function addResult(call: CniCall, pair: PairSpec): object {
       { name: pair.hostName, mac: pair.hostMac, ...mtu },
       { name: pair.podName, mac: pair.podMac, sandbox: pair.netns, ...mtu },
     ],
-    ips: [
-      {
-        ...(call.cniVersion === '0.4.0' ? { version: '4' } : {}),
-        address: `${ipv4Of(pair.addresses)}/32`,
-        gateway: GATEWAY,
-        interface: 1,
-      },
-    ],
-    routes: [{ dst: '0.0.0.0/0', gw: GATEWAY }],
+    ips: pair.addresses.map((address) => ({
+      ...(call.cniVersion === '0.4.0' ? { version: String(familyOf(address)) } : {}),
+      address: fullPrefix(address),
+      gateway: GATEWAY[familyOf(address)],
+      interface: 1,
+    })),
+    routes: pair.addresses.map((address) => ({ dst: EVERYWHERE[familyOf(address)], gw: GATEWAY[familyOf(address)] })),
     dns: {},
   };
 }

@@ -47,7 +47,7 @@ export class CniError extends Error {
 export class AddressesExhaustedError extends CniError {
   override readonly code = 'ERR_WEIR_CNI_ADDRESSES_EXHAUSTED';
   /** `taken`: by whom, in words. */
-  constructor(cidr: string, total: number, taken: string) {
+  constructor(cidr: string, total: bigint, taken: string) {
     super(
       CNI_CODE.addressesExhausted,
       `no free address in the node's pod CIDR ${cidr}: all ${total} are in use (${taken})`,
@@ -66,7 +66,7 @@ export class AddressesRestingError extends CniError {
   /** `taken`: by whom or why, in words. The last: whether some rest after a pod that is known, and whether slices name some. */
   constructor(
     cidr: string,
-    total: number,
+    total: bigint,
     taken: string,
     { rest, slice }: { readonly rest: boolean; readonly slice: boolean },
   ) {
@@ -102,7 +102,7 @@ export class AddressConflictError extends CniError {
 
 /**
  * The pod CIDR cannot serve pods.
- * @fix Use an IPv4 prefix of at least 4 addresses, such as 10.1.0.0/24.
+ * @fix Use a prefix of at least 4 addresses, such as 10.1.0.0/24 or fd00:10:1::/64.
  */
 export class PodCidrError extends CniError {
   override readonly code = 'ERR_WEIR_CNI_POD_CIDR';
@@ -110,7 +110,7 @@ export class PodCidrError extends CniError {
     super(
       CNI_CODE.invalidConfig,
       `pod CIDR "${cidr}" ${why}`,
-      'use an IPv4 prefix of at least 4 addresses, such as 10.1.0.0/24',
+      'use a prefix of at least 4 addresses, such as 10.1.0.0/24 or fd00:10:1::/64',
       options,
     );
   }

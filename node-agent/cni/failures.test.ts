@@ -14,13 +14,13 @@ let log: ReturnType<typeof recordingLogger>;
 let service: CniService;
 let now: number;
 let containers: number;
-let uplink: () => { readonly mtu: number };
+let uplink: () => { readonly mtu: number; readonly addresses: readonly string[] };
 
 beforeEach(async () => {
   core = new FakeCore();
   log = recordingLogger();
   [now, containers] = [1_000_000, 0];
-  uplink = () => ({ mtu: 1500 });
+  uplink = () => ({ mtu: 1500, addresses: [] });
   const network: Network = {
     prepareNode: async () => undefined,
     uplink: async () => uplink(),
@@ -32,8 +32,8 @@ beforeEach(async () => {
     hostLinks: async () => [],
     interfaceIndex: async () => 7,
   };
-  const podCidr = (): string => '10.55.0.0/30';
-  service = new CniService({ core, network, podCidr, log, clusterName: 'default', firstHere: true, now: () => now });
+  const podCidrs = () => ['10.55.0.0/30'];
+  service = new CniService({ core, network, podCidrs, log, clusterName: 'default', firstHere: true, now: () => now });
   await service.start();
 });
 afterEach(() => service.stop());
@@ -119,7 +119,7 @@ it("one pod's failure is told once, each pod's for itself, and its own success e
     { pod: { namespace: 'default', name: 'a' }, error: 'no way out' },
     { pod: { namespace: 'default', name: 'b' }, error: 'no way out' },
   ]);
-  uplink = () => ({ mtu: 1500 });
+  uplink = () => ({ mtu: 1500, addresses: [] });
   now += 40_000;
   expect((await add('b')).ok).toBe(true);
   expect(said('info')).toMatchObject([{ pod: { namespace: 'default', name: 'b' }, times: 3, seconds: 40 }]);

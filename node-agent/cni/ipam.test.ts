@@ -13,7 +13,7 @@ import { quiet } from '../testing/fake-core.ts';
 import { AddressLeases, type AddressLeasesOptions, REST_MS } from './address-leases.ts';
 import { AddressesExhaustedError, AddressesRestingError, PodCidrError } from './errors.ts';
 import { Ipam, podRange } from './ipam.ts';
-import { addressNumber } from './kernel-addresses.ts';
+import { rangeOf } from './kernel-addresses.ts';
 import { KnownAs } from './known-as.ts';
 import type { NodeAddress } from './types.ts';
 
@@ -22,10 +22,15 @@ const ALL = Array.from({ length: 13 }, (_, at) => `10.9.8.${at + 2}`);
 
 describe('podRange', () => {
   it('leaves out network, gateway and broadcast', () => {
-    expect(podRange('10.1.0.0/24')).toEqual({ first: 0x0a010002, last: 0x0a0100fe });
-    expect(podRange('10.1.0.4/30')).toEqual({ first: 0x0a010006, last: 0x0a010006 });
+    expect(podRange('10.1.0.0/24')).toEqual({ family: 4, first: 0x0a010002n, last: 0x0a0100fen });
+    expect(podRange('10.1.0.4/30')).toEqual({ family: 4, first: 0x0a010006n, last: 0x0a010006n });
   });
-  it.each(['10.1.0.0', '10.1.0.0/31', 'fd00::/64', '10.1.0.00/24', '', 'x/24'])('refuses %j', (cidr) => {
+  it("leaves out the routers' anycast address and the gateway in IPv6, which has no broadcast", () => {
+    const base = 0xfdn << 120n;
+    expect(podRange('fd00::/64')).toEqual({ family: 6, first: base + 2n, last: base + 0xffff_ffff_ffff_ffffn });
+    expect(podRange('fd00::4/126')).toEqual({ family: 6, first: base + 6n, last: base + 7n });
+  });
+  it.each(['10.1.0.0', '10.1.0.0/31', 'fd00::/127', 'fd00::', '10.1.0.00/24', '', 'x/24'])('refuses %j', (cidr) => {
     expect(() => podRange(cidr)).toThrow(PodCidrError);
   });
 });
@@ -42,10 +47,10 @@ class Node {
   #id = 0;
   #record: () => AddressRecord = () => ({ rows: [], restsUntil: 0 });
 
-  readonly cidr: string;
+  readonly cidrs: readonly string[];
 
-  constructor(cidr = CIDR, files?: AddressLeasesOptions['files']) {
-    this.cidr = cidr;
+  constructor(cidrs: string | readonly string[] = CIDR, files?: AddressLeasesOptions['files']) {
+    this.cidrs = typeof cidrs === 'string' ? [cidrs] : cidrs;
     this.leases = this.#leases(files);
     this.ipam = this.#ipam();
     this.leases.start(true);
@@ -53,19 +58,24 @@ class Node {
 
   /** What an ADD does. */
   add(podUid: string, before?: string): string {
-    const address = this.ipam.allocate({ podUid, kernel: [...this.kernel.values()], before });
-    this.attach(address);
-    this.ipam.release(address);
+    const [address = ''] = this.addAll(podUid, before === undefined ? [] : [before]);
     return address;
   }
-  attach(address: string): void {
+  /** The same, where the node has CIDRs of two families. */
+  addAll(podUid: string, before: readonly string[] = []): readonly string[] {
+    const addresses = this.ipam.allocate({ podUid, kernel: [...this.kernel.values()], before });
+    this.attach(...addresses);
+    this.ipam.release(addresses);
+    return addresses;
+  }
+  attach(...addresses: readonly string[]): void {
     const id = ++this.#id;
     this.db.write([this.tables.endpoints], (txn) =>
       txn.upsert(this.tables.endpoints, {
         id,
         ifindex: id,
         interfaceName: `x${id}`,
-        addresses: [address],
+        addresses,
         createdAt: '',
       }),
     );
@@ -97,8 +107,9 @@ class Node {
     });
   }
   route(address: string, there: boolean): void {
-    const at = addressNumber(address);
-    if (there) this.kernel.set(address, { first: at, last: at, what: `route to ${address} by eth9`, device: 'eth9' });
+    const range = rangeOf(address);
+    if (there && range !== undefined)
+      this.kernel.set(address, { ...range, what: `route to ${address} by eth9`, device: 'eth9' });
     else this.kernel.delete(address);
   }
   live(): string[] {
@@ -108,7 +119,8 @@ class Node {
   /** The next agent, on the tables that it finds. `lost`: without the file; `files`: with these. */
   restart(lost = false, files?: AddressLeasesOptions['files']): void {
     this.leases.stop();
-    const before = this.live();
+    using snapshot = this.db.read();
+    const before = Array.from(snapshot.all(this.tables.endpoints), ({ addresses }) => addresses);
     this.db = createStateDB({ freeze: true });
     const tables = this.tables;
     this.tables = createTables(this.db);
@@ -116,7 +128,7 @@ class Node {
     if (lost) this.saved = undefined;
     this.leases = this.#leases(files);
     this.ipam = this.#ipam();
-    for (const address of before) this.attach(address);
+    for (const addresses of before) this.attach(...addresses);
     this.leases.start(false);
   }
 
@@ -144,7 +156,7 @@ class Node {
     });
   }
   #ipam(): Ipam {
-    return new Ipam({ db: this.db, tables: this.tables, leases: this.leases, cidr: () => this.cidr });
+    return new Ipam({ db: this.db, tables: this.tables, leases: this.leases, cidrs: () => this.cidrs });
   }
 }
 
@@ -162,7 +174,7 @@ async function withFiles(body: (files: () => StateFiles, path: string) => Promis
 describe('Ipam', () => {
   it('waits for a pod CIDR', () => {
     const { db, tables, leases } = new Node();
-    const ipam = new Ipam({ db, tables, leases, cidr: () => undefined });
+    const ipam = new Ipam({ db, tables, leases, cidrs: () => [] });
     expect(() => ipam.allocate({ kernel: [] })).toThrow('not known yet');
   });
 
@@ -201,7 +213,7 @@ describe('Ipam', () => {
     const node = new Node('10.9.8.0/29');
     for (const address of [2, 3, 4, 5, 6, 2]) {
       const got = node.ipam.allocate({ podUid: 'p', kernel: [] });
-      expect(got).toBe(`10.9.8.${address}`);
+      expect(got).toEqual([`10.9.8.${address}`]);
       node.ipam.release(got);
     }
   });
@@ -209,7 +221,7 @@ describe('Ipam', () => {
   describe('a pod that other nodes judge as the one before', () => {
     const WEB = '300 http=80/TCP';
     const web = (node: Node, name: string): string =>
-      node.ipam.allocate({ podUid: name, kernel: [...node.kernel.values()], knownAs: WEB });
+      node.ipam.allocate({ podUid: name, kernel: [...node.kernel.values()], knownAs: WEB })[0] ?? '';
     let node: Node;
     let used: string;
     beforeEach(() => {
@@ -331,7 +343,7 @@ describe('Ipam', () => {
       'with an order that none can follow',
       `{"version":1,"content":{"restsUntil":0,"rows":[{"address":"10.0.0.2","order":${Number.MAX_SAFE_INTEGER}}]}}`,
     ],
-    ['of something else', '{"version":1,"content":{"restsUntil":0,"rows":[{"address":"fd00::1","order":1}]}}'],
+    ['of something else', '{"version":1,"content":{"restsUntil":0,"rows":[{"address":"fd00::01","order":1}]}}'],
   ])('lets all addresses rest when the record is %s', (_what, text) =>
     withFiles(async (files, path) => {
       writeFileSync(path, text);
@@ -378,6 +390,71 @@ describe('Ipam', () => {
       expect(() => node.add('p')).toThrow(AddressesRestingError);
     }));
 
+  describe('on a node of two families', () => {
+    const RANGES = ['10.9.8.0/29', 'fd00:9:8::/64'];
+
+    it('gives one address of each, each in a circle of its own, over restarts too', () => {
+      const node = new Node(RANGES);
+      expect(node.addAll('a')).toEqual(['10.9.8.2', 'fd00:9:8::2']);
+      expect(node.addAll('b')).toEqual(['10.9.8.3', 'fd00:9:8::3']);
+      node.remove('10.9.8.3');
+      node.restart();
+      node.now += 10 * REST_MS;
+      expect(node.addAll('c')).toEqual(['10.9.8.4', 'fd00:9:8::4']);
+      for (const [four, six] of [
+        [5, 5],
+        [6, 6],
+        [3, 7],
+      ])
+        expect(node.addAll(`p${six}`)).toEqual([`10.9.8.${four}`, `fd00:9:8::${six}`]);
+    });
+
+    it('gives none where one family has none, and none of the other is held meanwhile', () => {
+      const node = new Node(['10.9.8.0/29', 'fd00:9:8::/126']);
+      expect([node.addAll('a'), node.addAll('b')]).toEqual([
+        ['10.9.8.2', 'fd00:9:8::2'],
+        ['10.9.8.3', 'fd00:9:8::3'],
+      ]);
+      for (let at = 0; at < 9; at++)
+        expect(() => node.addAll('c')).toThrow(/pod CIDR fd00:9:8::\/126: all 2 are in use/);
+      node.remove('fd00:9:8::2');
+      expect(() => node.addAll('c')).toThrow(AddressesRestingError);
+      node.now += REST_MS;
+      expect(node.addAll('c')[1]).toBe('fd00:9:8::2');
+    });
+
+    it('gives a container that asks again its own, though they rest', () => {
+      const node = new Node(RANGES);
+      const had = node.addAll('a');
+      node.remove(had[1] ?? '');
+      expect(node.addAll('b')).toEqual(['10.9.8.3', 'fd00:9:8::3']);
+      expect(node.addAll('a', had)).toEqual(had);
+      expect(node.addAll('c', ['192.0.2.1', 'fd00:9:9::2'])).toEqual(['10.9.8.4', 'fd00:9:8::4']);
+    });
+
+    it('passes over what others have in a range that nobody can count through', () => {
+      const node = new Node(['fd00:9:8::/64']);
+      node.route('fd00:9:8::/65', true);
+      node.slice('other', 'fd00:9:8:0:8000::', 'other');
+      expect(node.add('a')).toBe('fd00:9:8:0:8000::1');
+      node.route('fd00:9:8:0:8000::/65', true);
+      expect(() => node.add('b')).toThrow(/of its 18446744073709551614, 18446744073709551612 routed/);
+      node.slice('other', undefined);
+      node.route('fd00:9:8:0:8000::/128', true);
+      expect(() => node.add('b')).toThrow('all 18446744073709551614 are in use');
+      expect(node.ipam.hasFree('fd00:9:8::/64', [...node.kernel.values()])).toBe(false);
+    });
+
+    it('says that all addresses rest where the record is lost, without looking at each', () => {
+      const node = new Node(['fd00:9:8::/64']);
+      node.add('kept');
+      node.restart(true);
+      expect(() => node.add('a')).toThrow(/at rest for 30 s more/);
+      node.now += REST_MS;
+      expect(node.add('a')).toBe('fd00:9:8::3');
+    });
+  });
+
   it('equals a plain model: nobody gets what somebody has, had lately, or is said to have', () => {
     const address = fc.constantFrom(...ALL);
     const name = fc.constantFrom('a', 'b', 'c', 'd');
@@ -414,11 +491,11 @@ describe('Ipam', () => {
             expect(() => node.ipam.allocate({ podUid: uid, kernel })).toThrow(/no (free )?address/);
             return undefined;
           }
-          const got = node.ipam.allocate({ podUid: uid, kernel });
+          const [got = ''] = node.ipam.allocate({ podUid: uid, kernel });
           expect(free).toContain(got);
           // In a circle, unless the circle was forgotten.
           if (last !== undefined)
-            expect(got).toBe(free.find((each) => addressNumber(each) > addressNumber(last ?? '')) ?? free[0]);
+            expect(got).toBe(free.find((each) => ALL.indexOf(each) > ALL.indexOf(last ?? '')) ?? free[0]);
           last = got;
           return got;
         };
@@ -427,10 +504,10 @@ describe('Ipam', () => {
             const got = allocate(step.name);
             if (got === undefined) continue;
             node.attach(got);
-            node.ipam.release(got);
+            node.ipam.release([got]);
           } else if (step.do === 'fail') {
             const got = allocate(step.name);
-            if (got !== undefined) node.ipam.release(got);
+            if (got !== undefined) node.ipam.release([got]);
           } else if (step.do === 'del') {
             const live = node.live();
             const gone = live[step.at % Math.max(1, live.length)];
@@ -445,7 +522,7 @@ describe('Ipam', () => {
             for (const [name, address] of said ?? []) node.pod(name, address);
             if (lost) lostAt = node.now + REST_MS;
             // Of an ADD that failed nothing is written.
-            last = node.leases.last();
+            last = node.leases.last(4);
           } else if (step.do === 'route') node.route(step.address, step.there);
           else if (step.do === 'wait') node.now += step.ms;
           else {

@@ -1,10 +1,18 @@
-import { addressToU32, formatAddress, type Prefix, parsePrefix, u32ToAddress } from '@weir/net';
+import {
+  addressBits,
+  addressToInt,
+  formatAddress,
+  intToAddress,
+  type Prefix,
+  parseAddress,
+  parsePrefix,
+} from '@weir/net';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import type { AddressLeases } from './address-leases.ts';
 import { AddressesExhaustedError, AddressesRestingError, CNI_CODE, CniError, PodCidrError } from './errors.ts';
-import { addressNumber, holds } from './kernel-addresses.ts';
-import type { NodeAddress } from './types.ts';
+import { holds, sizeOf } from './kernel-addresses.ts';
+import type { AddressRange, NodeAddress } from './types.ts';
 
 /** Why an address is not given. */
 const REASONS = {
@@ -22,16 +30,23 @@ const PASSING: readonly Reason[] = ['rest', 'unknown', 'slice'];
 /** These do not count for whom the address was before. */
 const RESTING: readonly (Reason | undefined)[] = ['rest', 'unknown'];
 
+/** Of a larger range nobody looks at one address after the other only to say that each rests. */
+const MOST_COUNTED = 65_536n;
+
 /** Why addresses that nobody has may rest. */
 const RECORD_LOST = 'the record of lately released addresses is lost';
 
-/** The usable addresses of a pod CIDR, as numbers: all but network, gateway (the first) and broadcast. Throws `PodCidrError`. */
-export function podRange(cidr: string): { readonly first: number; readonly last: number } {
+/**
+ * The usable addresses of a pod CIDR: all but the network's own (in IPv6 the routers' anycast address), the gateway's (the first) and, in IPv4,
+ * broadcast. Throws `PodCidrError`.
+ */
+export function podRange(cidr: string): AddressRange {
   const prefix = prefixOf(cidr);
-  if (prefix.family !== 4) throw new PodCidrError(cidr, 'is not an IPv4 prefix');
-  if (prefix.bits > 30) throw new PodCidrError(cidr, 'is too small');
-  const base = addressToU32(prefix.bytes);
-  return { first: base + 2, last: base + 2 ** (32 - prefix.bits) - 2 };
+  const { family, bytes, bits } = prefix;
+  if (bits > addressBits(family) - 2) throw new PodCidrError(cidr, 'is too small');
+  const base = addressToInt(bytes);
+  const end = base + sizeOf(family, bits) - 1n;
+  return { family, first: base + 2n, last: family === 4 ? end - 1n : end };
 }
 
 function prefixOf(cidr: string): Prefix {
@@ -48,8 +63,8 @@ export interface Asked {
   readonly podUid?: string | undefined;
   /** What the node's kernel has. */
   readonly kernel: readonly NodeAddress[];
-  /** The IPv4 address that the same container had until now: of its own it need not rest. Counts only while the pod CIDR has it. */
-  readonly before?: string | undefined;
+  /** The addresses that the same container had until now: of its own they need not rest. Each counts only while a pod CIDR has it. */
+  readonly before?: readonly string[] | undefined;
   /** As what other nodes will know the pod: an address that they knew as the same need not rest. Absent: that is not known. */
   readonly knownAs?: string | undefined;
 }
@@ -58,15 +73,21 @@ export interface IpamOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'localPods' | 'remoteEndpoints' | 'endpoints'>;
   readonly leases: AddressLeases;
-  /** The node's pod CIDR; undefined while unknown. */
-  readonly cidr: () => string | undefined;
+  /** The node's pod CIDRs, of each family one at most; none while they are not known. */
+  readonly cidrs: () => readonly string[];
+}
+
+/** Why an address is not given, and the last address of which that is known as well. */
+interface Taken {
+  readonly reason: Reason;
+  readonly until: bigint;
 }
 
 /**
- * Hands out the addresses of the node's pod CIDR in a circle: always the next one after the last that was given, so that an address comes
- * round again as late as it can. Not given is what anybody has: an endpoint, an ADD under way, another pod of this node by its status, another
- * pod by the slices, a route or an interface of the node, and what was given back less than `REST_MS` ago: a pod whose peers judge it as the one
- * before gets that when nothing else is left.
+ * Hands out the addresses of the node's pod CIDRs, of each family one, in a circle: always the next one after the last that was given, so that an
+ * address comes round again as late as it can. Not given is what anybody has: an endpoint, an ADD under way, another pod of this node by its
+ * status, another pod by the slices, a route or an interface of the node, and what was given back less than `REST_MS` ago: a pod whose peers judge
+ * it as the one before gets that when nothing else is left.
  */
 export class Ipam {
   readonly #options: IpamOptions;
@@ -75,43 +96,68 @@ export class Ipam {
     this.#options = options;
   }
 
-  get cidr(): string | undefined {
-    return this.#options.cidr();
+  /** Of each family one, IPv4 first; none while they are not known. */
+  get cidrs(): readonly string[] {
+    return this.#options.cidrs();
   }
 
-  /** Reserves until `release`, which the caller calls once the address is in the endpoints table, or not needed. Throws `CniError`. */
-  allocate(asked: Asked): string {
-    const { leases } = this.#options;
-    const cidr = this.cidr;
-    if (cidr === undefined) {
+  /**
+   * Reserves until `release`, which the caller calls once the addresses are in the endpoints table, or not needed. All or none: throws `CniError`
+   * when one of the CIDRs has none.
+   */
+  allocate(asked: Asked): readonly string[] {
+    const { cidrs } = this;
+    if (cidrs.length === 0) {
       throw new CniError(
         CNI_CODE.tryLater,
-        "this node's pod CIDR is not known yet",
-        'it comes from Node.spec.podCIDR (is --allocate-node-cidrs set on the controller manager?) or the flag --pod-cidr',
+        "this node's pod CIDRs are not known yet",
+        'they come from Node.spec.podCIDRs (is --allocate-node-cidrs set on the controller manager?) or the flag --pod-cidr',
       );
     }
-    leases.follow();
-    const counts = new Map<Reason, number>();
+    this.#options.leases.follow();
+    const addresses: string[] = [];
+    try {
+      for (const cidr of cidrs) addresses.push(this.#allocateFrom(cidr, asked));
+      return addresses;
+    } catch (error) {
+      this.release(addresses);
+      throw error;
+    }
+  }
+
+  #allocateFrom(cidr: string, asked: Asked): string {
+    const { leases } = this.#options;
+    const range = podRange(cidr);
+    const before = asked.before?.find((address) => holds(range, address));
+    if (before !== undefined) {
+      const reason = this.#taken(before, asked)?.reason;
+      if (reason === undefined || RESTING.includes(reason)) return this.#give(before);
+    }
+    const large = range.last - range.first > MOST_COUNTED;
+    const counts = new Map<Reason, bigint>();
     let resting: string | undefined;
-    for (const address of this.#candidates(cidr, asked.before)) {
-      const reason = this.#taken(address, asked);
-      if (reason === undefined || (RESTING.includes(reason) && address === asked.before)) {
-        leases.give(address);
-        return address;
+    for (const [first, last] of this.#circle(range))
+      for (let next = first; next <= last; ) {
+        const address = formatAddress(intToAddress(range.family, next));
+        const taken = this.#taken(address, asked);
+        if (taken === undefined) return this.#give(address);
+        const { reason } = taken;
+        if (reason === 'rest' && asked.knownAs !== undefined && leases.knownAs(address) === asked.knownAs)
+          resting ??= address;
+        const until = taken.until < last && !(large && reason === 'unknown') ? taken.until : last;
+        counts.set(reason, (counts.get(reason) ?? 0n) + until - next + 1n);
+        next = until + 1n;
       }
-      if (reason === 'rest' && asked.knownAs !== undefined && leases.knownAs(address) === asked.knownAs)
-        resting ??= address;
-      if (address !== asked.before) counts.set(reason, (counts.get(reason) ?? 0) + 1);
-    }
-    if (resting !== undefined) {
-      leases.give(resting);
-      return resting;
-    }
-    const { first, last } = podRange(cidr);
+    if (resting !== undefined) return this.#give(resting);
     const taken = [...counts].map(([reason, count]) => `${count} ${this.#because(reason)}`).join(', ');
-    const total = last - first + 1;
+    const total = range.last - range.first + 1n;
     if (!PASSING.some((reason) => counts.has(reason))) throw new AddressesExhaustedError(cidr, total, taken);
     throw new AddressesRestingError(cidr, total, taken, { rest: counts.has('rest'), slice: counts.has('slice') });
+  }
+
+  #give(address: string): string {
+    this.#options.leases.give(address);
+    return address;
   }
 
   /** Why, and for how long, addresses without a record rest; undefined: there are none. */
@@ -131,39 +177,47 @@ export class Ipam {
     return Math.ceil(this.#options.leases.restsFor / 1_000);
   }
 
-  release(address: string): void {
-    this.#options.leases.settle(address);
+  release(addresses: readonly string[]): void {
+    for (const address of addresses) this.#options.leases.settle(address);
   }
 
   /** Whether some address is free, now or once it has rested. */
   hasFree(cidr: string, kernel: readonly NodeAddress[]): boolean {
     this.#options.leases.follow();
-    for (const address of this.#candidates(cidr)) {
-      const reason = this.#taken(address, { kernel });
-      if (reason === undefined || PASSING.includes(reason)) return true;
-    }
+    const range = podRange(cidr);
+    for (const [first, last] of this.#circle(range))
+      for (let next = first; next <= last; ) {
+        const taken = this.#taken(formatAddress(intToAddress(range.family, next)), { kernel });
+        if (taken === undefined || PASSING.includes(taken.reason)) return true;
+        next = taken.until + 1n;
+      }
     return false;
   }
 
-  *#candidates(cidr: string, before?: string): Generator<string> {
-    const { first, last } = podRange(cidr);
-    if (before !== undefined && holds({ first, last }, before)) yield before;
-    const given = this.#options.leases.last();
-    const at = given === undefined ? last : addressNumber(given);
+  /** From the one after the last that was given, once round. */
+  #circle({ family, first, last }: AddressRange): readonly (readonly [first: bigint, last: bigint])[] {
+    const given = this.#options.leases.last(family);
+    const at = given === undefined ? last : addressToInt(parseAddress(given).bytes);
     const inside = at >= first && at <= last ? at : last;
-    for (let next = inside + 1; next <= last; next++) yield formatAddress(u32ToAddress(next));
-    for (let next = first; next <= inside; next++) yield formatAddress(u32ToAddress(next));
+    return [
+      [inside + 1n, last],
+      [first, inside],
+    ];
   }
 
-  #taken(address: string, { podUid, kernel }: Pick<Asked, 'podUid' | 'kernel'>): Reason | undefined {
+  #taken(address: string, { podUid, kernel }: Pick<Asked, 'podUid' | 'kernel'>): Taken | undefined {
     const { db, tables, leases } = this.#options;
+    const at = addressToInt(parseAddress(address).bytes);
+    const alone = (reason: Reason): Taken => ({ reason, until: at });
     const state = leases.state(address);
-    if (state === 'use') return state;
+    if (state === 'use') return alone(state);
     using snapshot = db.read();
-    for (const _ of snapshot.list(tables.endpoints, 'address', address)) return 'use';
-    for (const { uid } of snapshot.list(tables.localPods, 'address', address)) if (uid !== podUid) return 'pod';
+    for (const _ of snapshot.list(tables.endpoints, 'address', address)) return alone('use');
+    for (const { uid } of snapshot.list(tables.localPods, 'address', address)) if (uid !== podUid) return alone('pod');
     for (const row of snapshot.list(tables.remoteEndpoints, 'address', address))
-      if (row.podUid === undefined || row.podUid !== podUid) return 'slice';
-    return kernel.some((one) => holds(one, address)) ? 'node' : state;
+      if (row.podUid === undefined || row.podUid !== podUid) return alone('slice');
+    const other = kernel.find((one) => holds(one, address));
+    if (other !== undefined) return { reason: 'node', until: other.last };
+    return state === undefined ? undefined : alone(state);
   }
 }

@@ -1,5 +1,5 @@
-import { addressToU32, parseAddress, parsePrefix } from '@weir/net';
-import type { NodeAddress } from './types.ts';
+import { addressBits, addressToInt, type Family, parseAddress, readPrefix, Unreadable } from '@weir/net';
+import type { AddressRange, NodeAddress } from './types.ts';
 
 /** What of `ip -json address show` is read. */
 export interface LinkJson {
@@ -12,6 +12,9 @@ export interface LinkJson {
     readonly local: string;
     readonly prefixlen: number;
     readonly scope?: string;
+    readonly temporary?: boolean;
+    readonly deprecated?: boolean;
+    readonly tentative?: boolean;
   }[];
 }
 
@@ -21,7 +24,12 @@ export interface RouteJson {
   readonly type?: string;
   readonly gateway?: string;
   readonly dev?: string;
+  /** Absent: the main one. */
+  readonly table?: string;
 }
+
+/** Routes that the kernel adds for addresses of interfaces. */
+const OF_INTERFACES: ReadonlySet<string | undefined> = new Set(['local', 'broadcast', 'anycast', 'multicast']);
 
 /** Addresses of interfaces, and what routes within the prefix lead to (`ip route show table all root PREFIX`). */
 export function nodeAddresses(
@@ -31,19 +39,19 @@ export function nodeAddresses(
 ): readonly NodeAddress[] {
   const whole = rangeOf(cidr);
   if (whole === undefined) return [];
-  const inside = ({ first, last }: Range): boolean => first >= whole.first && last <= whole.last;
+  const inside = ({ family, first, last }: AddressRange): boolean =>
+    family === whole.family && first >= whole.first && last <= whole.last;
   const out: NodeAddress[] = [];
   for (const { ifname, addr_info = [] } of links) {
-    for (const { family, local } of addr_info) {
-      const range = family === 'inet' ? rangeOf(local) : undefined;
+    for (const { local } of addr_info) {
+      const range = rangeOf(local);
       if (range !== undefined && inside(range)) out.push({ ...range, what: `address on ${ifname}`, device: ifname });
     }
   }
   for (const route of routes) {
     const { dst, type, dev } = route;
     const range = rangeOf(dst);
-    // The kernel adds `local` and `broadcast` for addresses of interfaces, and they are above.
-    if (range === undefined || type === 'broadcast' || type === 'local') continue;
+    if (range === undefined || OF_INTERFACES.has(type)) continue;
     if (!inside(range) || (range.first === whole.first && range.last === whole.last)) continue;
     out.push({ ...range, what: describeRoute(route), ...(dev === undefined ? {} : { device: dev }) });
   }
@@ -51,14 +59,15 @@ export function nodeAddresses(
 }
 
 /** Whether the address is among those. */
-export function holds({ first, last }: Range, address: string): boolean {
-  const at = addressNumber(address);
-  return at >= first && at <= last;
+export function holds({ family, first, last }: AddressRange, address: string): boolean {
+  const parsed = parseAddress(address);
+  const at = addressToInt(parsed.bytes);
+  return parsed.family === family && at >= first && at <= last;
 }
 
-/** An IPv4 address as a number. */
-export function addressNumber(address: string): number {
-  return addressToU32(parseAddress(address).bytes);
+/** Whether it is that address, and no other. */
+export function isOnly({ family, first, last }: AddressRange, address: string): boolean {
+  return first === last && holds({ family, first, last }, address);
 }
 
 /** For people. */
@@ -66,12 +75,16 @@ export function describeRoute({ dst, type, dev }: RouteJson): string {
   return `${type === undefined || type === 'unicast' ? '' : `${type} `}route to ${dst}${dev === undefined ? '' : ` by ${dev}`}`;
 }
 
-type Range = Pick<NodeAddress, 'first' | 'last'>;
+/** Of a prefix or an address; undefined for anything else that `ip` prints (`default`). */
+export function rangeOf(text: string): AddressRange | undefined {
+  const prefix = readPrefix(text);
+  if (prefix instanceof Unreadable) return undefined;
+  const { family, bytes, bits } = prefix;
+  const first = addressToInt(bytes);
+  return { family, first, last: first + sizeOf(family, bits) - 1n };
+}
 
-/** Of IPv4; undefined for anything else that `ip` prints (`default`). */
-function rangeOf(text: string): Range | undefined {
-  if (!/^[0-9.]+(\/\d+)?$/.test(text)) return undefined;
-  const { bytes, bits } = parsePrefix(text);
-  const first = addressToU32(bytes);
-  return { first, last: first + 2 ** (32 - bits) - 1 };
+/** How many addresses a prefix has. */
+export function sizeOf(family: Family, bits: number): bigint {
+  return 1n << BigInt(addressBits(family) - bits);
 }

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
+import type { Family } from '@weir/net';
 import type { Attachment } from './types.ts';
 
-/** The pod's gateway: never on a wire, reached by a permanent neighbour entry. Link-local, so no pod address can collide with it. */
-export const GATEWAY = '169.254.1.1';
+/** The pod's gateways: never on a wire, reached by permanent neighbour entries. Link-local, so no pod address can collide with them. */
+export const GATEWAY: Readonly<Record<Family, string>> = { 4: '169.254.1.1', 6: 'fe80::1' };
 
 function digest(attachment: Attachment, purpose: string): string {
   return createHash('sha256').update(`${purpose}\0${attachment.containerId}\0${attachment.ifname}`).digest('hex');

@@ -1,5 +1,5 @@
 import { flag, path } from '@weir/process/flags';
-import { nodeAddress } from '../core/own-node.ts';
+import { nodeAddresses } from '../core/own-node.ts';
 import { corePart } from '../core/part.ts';
 import { definePart } from '../parts/contract.ts';
 import { PodNetwork } from './network.ts';
@@ -15,7 +15,7 @@ export const podNetworkPart = definePart({
   },
   build: ({ core }, { config }) => {
     const { procSys, nodeName } = config;
-    const network = new PodNetwork({ procSys, nodeAddress: () => nodeAddress(core, nodeName) });
+    const network = new PodNetwork({ procSys, nodeAddresses: () => nodeAddresses(core, nodeName) });
     return { provides: network, removal: { inUse: () => network.hostLinks() } };
   },
 });

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { inNetns } from 'libbpf-ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
-import type { setSetting } from '../host/setting.ts';
+import type { Settings } from '../host/setting.ts';
 import { settingsOf, TestNamespaces } from '../testing/netns.ts';
 import { vethName } from './names.ts';
 import { PodNetwork } from './network.ts';
@@ -31,6 +31,8 @@ beforeAll(async () => {
       'address add 192.0.2.1/24 dev up0',
       'address add 198.51.100.1/24 dev up1',
       'address add 198.51.100.2/24 dev up1',
+      'address add fd00:2::1/64 dev up0 nodad',
+      'address add fd00:51::2/64 dev up1 nodad',
       'address add 203.0.113.9/32 dev lo',
       'link set up0 up',
       'link set up1 up',
@@ -45,16 +47,29 @@ afterAll(() => namespaces.dispose());
 
 describe('uplink', () => {
   it.each([
-    ['the interface of the default route while the node is unknown', undefined, { mtu: 1500, address: '192.0.2.1' }],
-    ["the interface that has the node's InternalIP", '198.51.100.2', { mtu: 1400, address: '198.51.100.2' }],
+    [
+      'the interface of the default route while the node is unknown',
+      [],
+      { mtu: 1500, addresses: ['192.0.2.1', 'fd00:2::1'] },
+    ],
+    [
+      "the interface that has the node's InternalIPs",
+      ['198.51.100.2', 'fd00:51::2'],
+      { mtu: 1400, addresses: ['198.51.100.2', 'fd00:51::2'] },
+    ],
+    ['found by an IPv6 address alone', ['fd00:51::2'], { mtu: 1400, addresses: ['192.0.2.1', 'fd00:51::2'] }],
     [
       'an InternalIP on the loopback, with the wire of the default route',
-      '203.0.113.9',
-      { mtu: 1500, address: '203.0.113.9' },
+      ['203.0.113.9'],
+      { mtu: 1500, addresses: ['203.0.113.9', 'fd00:2::1'] },
     ],
-    ['the default route when no interface has the InternalIP', '198.51.100.77', { mtu: 1500, address: '192.0.2.1' }],
-  ])('is %s', async (_what, address, expected) => {
-    expect(await new PodNetwork({ run: inNode, nodeAddress: () => address }).uplink()).toEqual(expected);
+    [
+      'the default route when no interface has the InternalIP',
+      ['198.51.100.77'],
+      { mtu: 1500, addresses: ['192.0.2.1', 'fd00:2::1'] },
+    ],
+  ])('is %s', async (_what, addresses, expected) => {
+    expect(await new PodNetwork({ run: inNode, nodeAddresses: () => addresses }).uplink()).toEqual(expected);
   });
 });
 
@@ -82,6 +97,28 @@ describe('prepareNode', () => {
   });
 });
 
+describe('IPv6 forwarding', () => {
+  const conf = (name: string) => `/proc/sys/net/ipv6/conf/${name}`;
+  const heard = () =>
+    inNetns(node, () => ['up0', 'up1'].map((name) => readFileSync(`${conf(name)}/accept_ra`, 'utf8').trim()));
+  afterEach(() => inNetns(node, () => writeFileSync(`${conf('all')}/forwarding`, '0')));
+
+  it('lets the node go on hearing its routers, where it has heard them', async () => {
+    inNetns(node, () => {
+      writeFileSync(`${conf('up0')}/accept_ra`, '1');
+      writeFileSync(`${conf('up1')}/accept_ra`, '0');
+    });
+    const network = new PodNetwork({ run: inNode, settings: settingsOf(node) });
+    expect(await network.forward(6)).toBe(true);
+    expect(heard()).toEqual(['2', '0']);
+    expect(inNetns(node, () => readFileSync(`${conf('all')}/forwarding`, 'utf8'))).toBe('1\n');
+    // Whoever forwarded before has chosen what it hears.
+    inNetns(node, () => writeFileSync(`${conf('up0')}/accept_ra`, '1'));
+    expect(await network.forward(6)).toBe(false);
+    expect(heard()).toEqual(['1', '0']);
+  });
+});
+
 describe('the node’s end of a pair', () => {
   const spec: PairSpec = {
     hostName: vethName({ containerId: 'one', ifname: 'eth0' }),
@@ -91,6 +128,7 @@ describe('the node’s end of a pair', () => {
     netns: '',
     addresses: ['10.55.0.2'],
     mtu: 1500,
+    nodeAddresses: [],
   };
   const NAMES = ['ipv6/*/accept_ra', 'ipv6/*/accept_redirects', 'ipv4/*/accept_redirects', 'ipv4/*/send_redirects'];
   const path = (name: string, of: string) => `/proc/sys/net/${name.replace('*', `conf/${of}`)}`;
@@ -99,7 +137,7 @@ describe('the node’s end of a pair', () => {
     inNetns(node, () => {
       for (const name of NAMES) writeFileSync(path(name, of), value);
     });
-  const network = () => new PodNetwork({ run: inNode, set: settingsOf(node) });
+  const network = () => new PodNetwork({ run: inNode, settings: settingsOf(node) });
   beforeEach(() => turn('default', '1'));
   afterEach(() => network().removeLink(spec.hostName));
 
@@ -126,12 +164,16 @@ describe('the node’s end of a pair', () => {
   });
 
   it('is refused where its settings cannot be written, and the fix is named', async () => {
-    const readOnly: typeof setSetting = (name, value) => {
-      if (name.endsWith('accept_ra')) throw Object.assign(new Error('EROFS: read-only file system'), { code: 'EROFS' });
-      return settingsOf(node)(name, value);
+    const { get, set } = settingsOf(node);
+    const readOnly: Settings = {
+      get,
+      set(name, value) {
+        if (!name.endsWith('accept_ra')) return set(name, value);
+        throw Object.assign(new Error('EROFS: read-only file system'), { code: 'EROFS' });
+      },
     };
-    await expect(new PodNetwork({ run: inNode, set: readOnly }).createPair({ ...spec, netns: pod })).rejects.toThrow(
-      /cannot turn off .*\/accept_ra: EROFS.*; name the node's writable \/proc\/sys by --proc-sys/,
-    );
+    await expect(
+      new PodNetwork({ run: inNode, settings: readOnly }).createPair({ ...spec, netns: pod }),
+    ).rejects.toThrow(/cannot turn off .*\/accept_ra: EROFS.*; name the node's writable \/proc\/sys by --proc-sys/);
   });
 });

@@ -1,101 +1,84 @@
 import { stat } from 'node:fs/promises';
-import { join } from 'node:path';
-import { canonicalPrefix, ipv4Of } from '@weir/net';
-import { codeOf, messageOf } from '@weir/process/errors';
+import { canonicalPrefix, type Family, familyOf, fullPrefix, ipv6Of } from '@weir/net';
+import { messageOf } from '@weir/process/errors';
 import { CommandError, type RunCommand, runCommand } from '../host/command.ts';
 import { batchLines, ipBatch } from '../host/ip.ts';
-import { setSetting } from '../host/setting.ts';
+import type { Settings } from '../host/setting.ts';
 import { VETH_PATTERN } from '../host/veth.ts';
 import { AddressConflictError, CNI_CODE, CniError } from './errors.ts';
 import { describeRoute, type LinkJson, nodeAddresses, type RouteJson } from './kernel-addresses.ts';
 import { GATEWAY } from './names.ts';
+import { NodeSettings } from './node-settings.ts';
 import type { Network, NodeAddress, PairSpec } from './types.ts';
 
 const ABSENT = /Cannot find device|does not exist|No such device/;
 const EXISTS = /File exists/;
 const DEFAULT_MTU = 1500;
-const WRITABLE = "name the node's writable /proc/sys by --proc-sys (a container's own is read-only)";
-/** Settings of the node's end of a pair that are off: no pod gives its node a route or an address, and none is sent another way. */
-const OFF = ['ipv6/*/accept_ra', 'ipv6/*/accept_redirects', 'ipv4/*/accept_redirects', 'ipv4/*/send_redirects'];
+/** A family's default route, whatever the table. */
+const DEFAULT: Readonly<Record<Family, string>> = { 4: 'table all exact 0.0.0.0/0', 6: 'table all exact ::/0' };
 
 /**
- * Pod interfaces by iproute2. A pod's two ends never need ARP or a bridge: each side has a permanent neighbour entry for the other,
- * the pod a default route through a link-local gateway, the node one host route for each pod.
+ * Pod interfaces by iproute2. A pod's two ends need neither ARP nor neighbour discovery nor a bridge: each side has permanent neighbour
+ * entries for the other, the pod default routes through link-local gateways, the node one host route for each address.
  */
 export class PodNetwork implements Network {
   readonly #run: RunCommand;
-  readonly #procSys: string;
-  readonly #set: typeof setSetting;
-  readonly #nodeAddress: () => string | undefined;
+  readonly #settings: NodeSettings;
+  readonly #nodeAddresses: () => readonly string[];
 
   constructor(
     options: {
       readonly run?: RunCommand;
       /** Where the node's /proc/sys can be written. Default /proc/sys. */
       readonly procSys?: string;
-      /** How a setting is written there. */
-      readonly set?: typeof setSetting;
-      /** The Node's InternalIP; undefined while unknown. */
-      readonly nodeAddress?: () => string | undefined;
+      /** How settings are read and written there. */
+      readonly settings?: Settings;
+      /** The Node's InternalIPs, of each family one at most; none while they are not known. */
+      readonly nodeAddresses?: () => readonly string[];
     } = {},
   ) {
     this.#run = options.run ?? runCommand;
-    this.#procSys = options.procSys ?? '/proc/sys';
-    this.#set = options.set ?? setSetting;
-    this.#nodeAddress = options.nodeAddress ?? (() => undefined);
+    this.#settings = new NodeSettings(options.procSys ?? '/proc/sys', options.settings);
+    this.#nodeAddresses = options.nodeAddresses ?? (() => []);
   }
 
   async prepareNode(): Promise<void> {
-    await this.forward();
+    await this.forward(4);
     // Pairs of an earlier version, and what somebody set meanwhile.
-    for (const name of await this.hostLinks()) this.#harden(name);
+    for (const name of await this.hostLinks()) this.#settings.harden(name);
   }
 
-  /** Turns IPv4 forwarding on; whether it was off. @throws CniError when it is off and cannot be turned on */
-  async forward(): Promise<boolean> {
-    const path = join(this.#procSys, 'net/ipv4/ip_forward');
-    try {
-      return this.#set(path, '1');
-    } catch (error) {
-      // The agent does not start without: its last line is all that is read.
-      throw new CniError(
-        CNI_CODE.network,
-        `cannot turn on IPv4 forwarding (${path}): ${messageOf(error)}; run "sysctl -w net.ipv4.ip_forward=1" on the node, or ${WRITABLE}`,
-        '',
-        { cause: error },
-      );
-    }
+  /** Turns a family's forwarding on; whether it was off. @throws CniError when it is off and cannot be turned on */
+  forward(family: Family): Promise<boolean> {
+    return this.#settings.forward(family, async () => {
+      const [links] = await this.#json<[LinkJson[]]>(['link show'], 1);
+      return links.map(({ ifname }) => ifname).filter((name) => !VETH_PATTERN.test(name));
+    });
   }
 
-  /** @throws CniError when a setting is on and cannot be turned off */
-  #harden(hostName: string): void {
-    for (const name of OFF) {
-      const path = join(this.#procSys, 'net', name.replace('*', `conf/${hostName}`));
-      try {
-        this.#set(path, '0');
-      } catch (error) {
-        // The interface is gone, or has no IPv6, as where its MTU is below 1280.
-        if (codeOf(error) === 'ENOENT') continue;
-        throw new CniError(CNI_CODE.network, `cannot turn off ${path}: ${messageOf(error)}; ${WRITABLE}`, '', {
-          cause: error,
-        });
-      }
-    }
-  }
-
-  async uplink(): Promise<{ readonly mtu: number; readonly address?: string }> {
-    const [routes, links] = await this.#json<[RouteJson[], LinkJson[]]>(['route show default', 'address show'], 2);
+  async uplink(): Promise<{ readonly mtu: number; readonly addresses: readonly string[] }> {
+    const [ipv4, ipv6, links] = await this.#json<[RouteJson[], RouteJson[], LinkJson[]]>(
+      [`route show ${DEFAULT[4]}`, `route show ${DEFAULT[6]}`, 'address show'],
+      3,
+    );
     const outside = links.filter(
       (link) => link.ifname !== 'lo' && !VETH_PATTERN.test(link.ifname) && link.flags?.includes('UP') === true,
     );
-    // The address by which the cluster knows the node, where an interface has it: probes and the API server come from it.
-    const wanted = this.#nodeAddress();
-    const named = wanted === undefined ? undefined : links.find((link) => addressesOf(link).includes(wanted));
-    const device = outside.find((link) => link.ifname === routes[0]?.dev) ?? outside[0];
+    // The addresses by which the cluster knows the node, where an interface has them: probes and the API server come from them.
+    const wanted = this.#nodeAddresses();
+    const named = ([4, 6] as const).flatMap((family) => {
+      const address = wanted.find((each) => familyOf(each) === family);
+      const link = links.find((each) => address !== undefined && addressesOn(each, family).includes(address));
+      return address === undefined || link === undefined ? [] : [{ family, address, link }];
+    });
+    const route = [...ipv4, ...ipv6].find(({ dev }) => outside.some(({ ifname }) => ifname === dev));
+    const device = outside.find(({ ifname }) => ifname === route?.dev) ?? outside[0];
     // A node's address on its loopback says nothing of the wire.
-    const wire = named === undefined || named.ifname === 'lo' ? device : named;
-    const address = named === undefined ? addressesOf(device)[0] : wanted;
-    return { mtu: wire?.mtu ?? DEFAULT_MTU, ...(address === undefined ? {} : { address }) };
+    const wire = named.find(({ link }) => link.ifname !== 'lo')?.link ?? device;
+    const addresses = ([4, 6] as const).flatMap(
+      (family) => named.find((each) => each.family === family)?.address ?? addressesOn(device, family)[0] ?? [],
+    );
+    return { mtu: wire?.mtu ?? DEFAULT_MTU, addresses };
   }
 
   async addressesWithin(cidr: string): Promise<readonly NodeAddress[]> {
@@ -107,24 +90,35 @@ export class PodNetwork implements Network {
   }
 
   async createPair(spec: PairSpec): Promise<number> {
+    const { hostName, podName, mtu, addresses } = spec;
     await this.#refuseOwnNamespace(spec.netns);
-    const src = spec.nodeAddress === undefined ? '' : ` src ${spec.nodeAddress}`;
-    const held = `route show table all root ${ipv4Of(spec.addresses)}/32`;
-    const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
+    const ipv6 = ipv6Of(addresses) !== undefined;
+    if (ipv6) await this.forward(6);
+    await this.#json(
       [
-        `link add name ${spec.hostName} mtu ${spec.mtu} address ${spec.hostMac} type veth peer name ${spec.podName} mtu ${spec.mtu} address ${spec.podMac} netns ${spec.netns}`,
-        `link set dev ${spec.hostName} addrgenmode none`,
-        `link set dev ${spec.hostName} up`,
-        `neighbour replace ${ipv4Of(spec.addresses)} lladdr ${spec.podMac} dev ${spec.hostName} nud permanent`,
-        // Not "replace": that would take another interface's route.
-        `route add ${ipv4Of(spec.addresses)}/32 dev ${spec.hostName} scope link${src}`,
-        `link show dev ${spec.hostName}`,
-        held,
+        `link add name ${hostName} mtu ${mtu} address ${spec.hostMac} type veth peer name ${podName} mtu ${mtu} address ${spec.podMac} netns ${spec.netns}`,
+        `link set dev ${hostName} addrgenmode none`,
       ],
-      2,
+      0,
+    );
+    this.#settings.harden(hostName);
+    if (ipv6) this.#settings.admitIPv6(hostName);
+    const held = addresses.map((address) => `route show table all root ${fullPrefix(address)}`);
+    const [links, ...routes] = await this.#json<[LinkJson[], ...RouteJson[][]]>(
+      [
+        `link set dev ${hostName} up`,
+        ...addresses.flatMap((address) => [
+          `neighbour replace ${address} lladdr ${spec.podMac} dev ${hostName} nud permanent`,
+          // Not "replace": that would take another interface's route.
+          `route add ${fullPrefix(address)} dev ${hostName}${sourceTo(address, spec)}`,
+        ]),
+        `link show dev ${hostName}`,
+        ...held,
+      ],
+      1 + held.length,
     ).catch(async (error: unknown) => {
       if (!(error instanceof CommandError && EXISTS.test(error.message))) throw error;
-      const [there] = await this.#json<[RouteJson[]]>([held], 1);
+      const there = await this.#json<RouteJson[][]>(held, held.length);
       throw conflict(spec, there, { cause: error }) ?? error;
     });
     // One of another metric or table stands beside ours.
@@ -132,23 +126,28 @@ export class PodNetwork implements Network {
     if (other !== undefined) throw other;
     const ifindex = links[0]?.ifindex;
     if (ifindex === undefined)
-      throw new CniError(CNI_CODE.network, `interface ${spec.hostName} is gone right after it was made`);
-    // Nothing has come in: the pod's end is still down.
-    this.#harden(spec.hostName);
+      throw new CniError(CNI_CODE.network, `interface ${hostName} is gone right after it was made`);
     return ifindex;
   }
 
-  async configurePod(spec: PairSpec): Promise<void> {
+  async configurePod({ netns, podName, hostMac, addresses }: PairSpec): Promise<void> {
+    const families = addresses.map(familyOf);
+    if (families.includes(6)) this.#settings.admitIPv6InPod(netns, podName);
     await this.#run(
       'nsenter',
-      [`--net=${spec.netns}`, 'ip', '-batch', '-'],
+      [`--net=${netns}`, 'ip', '-batch', '-'],
       batchLines([
         'link set dev lo up',
-        `address add ${ipv4Of(spec.addresses)}/32 dev ${spec.podName}`,
-        `link set dev ${spec.podName} addrgenmode none`,
-        `link set dev ${spec.podName} up`,
-        `neighbour replace ${GATEWAY} lladdr ${spec.hostMac} dev ${spec.podName} nud permanent`,
-        `route add default via ${GATEWAY} dev ${spec.podName} onlink`,
+        // No address of its own makes the pod ask for routers, nor wait until it may use the one that it is given.
+        `link set dev ${podName} addrgenmode none`,
+        ...addresses.map(
+          (address) => `address add ${fullPrefix(address)} dev ${podName}${familyOf(address) === 6 ? ' nodad' : ''}`,
+        ),
+        `link set dev ${podName} up`,
+        ...families.flatMap((family) => [
+          `neighbour replace ${GATEWAY[family]} lladdr ${hostMac} dev ${podName} nud permanent`,
+          `route add default via ${GATEWAY[family]} dev ${podName} onlink`,
+        ]),
       ]),
     );
   }
@@ -169,35 +168,47 @@ export class PodNetwork implements Network {
     addresses: readonly string[];
     hostName: string;
   }): Promise<readonly string[]> {
+    return [...(await this.#checkPodSide(spec)), ...(await this.#checkHostSide(spec))];
+  }
+
+  async #checkPodSide({ netns, podName, addresses }: Parameters<Network['checkPod']>[0]): Promise<readonly string[]> {
     const problems: string[] = [];
     try {
-      const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
-        [`address show dev ${spec.podName}`, 'route show default'],
-        2,
-        spec.netns,
+      const [links, ...routes] = await this.#json<[LinkJson[], ...RouteJson[][]]>(
+        [`address show dev ${podName}`, ...addresses.map((address) => `route show ${DEFAULT[familyOf(address)]}`)],
+        1 + addresses.length,
+        netns,
       );
       const link = links[0];
-      if (link?.flags?.includes('UP') !== true) problems.push(`pod interface ${spec.podName} is down`);
-      const found =
-        link?.addr_info
-          ?.filter((entry) => entry.family === 'inet')
-          .map((entry) => `${entry.local}/${entry.prefixlen}`) ?? [];
-      if (!found.includes(`${ipv4Of(spec.addresses)}/32`))
-        problems.push(`pod interface ${spec.podName} has not ${ipv4Of(spec.addresses)}/32 but [${found.join(' ')}]`);
-      if (!routes.some((route) => route.gateway === GATEWAY && route.dev === spec.podName)) {
-        problems.push(`pod has no default route by ${GATEWAY} on ${spec.podName}`);
+      if (link?.flags?.includes('UP') !== true) problems.push(`pod interface ${podName} is down`);
+      const found = (link?.addr_info ?? []).map((entry) => `${entry.local}/${entry.prefixlen}`);
+      for (const [index, address] of addresses.entries()) {
+        const gateway = GATEWAY[familyOf(address)];
+        if (!found.includes(fullPrefix(address)))
+          problems.push(`pod interface ${podName} has not ${fullPrefix(address)} but [${found.join(' ')}]`);
+        if (routes[index]?.some((route) => route.gateway === gateway && route.dev === podName) !== true)
+          problems.push(`pod has no default route by ${gateway} on ${podName}`);
       }
     } catch (error) {
       problems.push(messageOf(error));
     }
+    return problems;
+  }
+
+  async #checkHostSide({ hostName, addresses }: Parameters<Network['checkPod']>[0]): Promise<readonly string[]> {
+    const problems: string[] = [];
     try {
-      const [links, routes] = await this.#json<[LinkJson[], RouteJson[]]>(
-        [`link show dev ${spec.hostName}`, `route show ${ipv4Of(spec.addresses)}`],
-        2,
+      const [links, ...routes] = await this.#json<[LinkJson[], ...RouteJson[][]]>(
+        [
+          `link show dev ${hostName}`,
+          ...addresses.map((address) => `route show table all root ${fullPrefix(address)}`),
+        ],
+        1 + addresses.length,
       );
-      if (links[0]?.flags?.includes('UP') !== true) problems.push(`host interface ${spec.hostName} is down`);
-      if (!routes.some((route) => route.dev === spec.hostName))
-        problems.push(`node has no route to ${ipv4Of(spec.addresses)} by ${spec.hostName}`);
+      if (links[0]?.flags?.includes('UP') !== true) problems.push(`host interface ${hostName} is down`);
+      for (const [index, address] of addresses.entries())
+        if (routes[index]?.some((route) => route.dev === hostName) !== true)
+          problems.push(`node has no route to ${address} by ${hostName}`);
     } catch (error) {
       problems.push(messageOf(error));
     }
@@ -248,15 +259,32 @@ export class PodNetwork implements Network {
   }
 }
 
-/** What to throw when a route leads the address elsewhere. */
-function conflict(spec: PairSpec, routes: readonly RouteJson[], options?: ErrorOptions): CniError | undefined {
-  const other = routes.find(({ dev }) => dev !== spec.hostName);
-  return other && new AddressConflictError(ipv4Of(spec.addresses) ?? '', describeRoute(other), options);
+/** What to throw when a route leads one of the addresses elsewhere. `routes`: to each. */
+function conflict(
+  { addresses, hostName }: PairSpec,
+  routes: readonly (readonly RouteJson[])[],
+  options?: ErrorOptions,
+): CniError | undefined {
+  for (const [index, address] of addresses.entries()) {
+    const other = routes[index]?.find(({ dev }) => dev !== hostName);
+    if (other !== undefined) return new AddressConflictError(address, describeRoute(other), options);
+  }
+  return undefined;
 }
 
-/** Its IPv4 addresses that other machines may know. */
-function addressesOf(link: LinkJson | undefined): readonly string[] {
+/** How the node's own packets reach the address. */
+function sourceTo(address: string, { nodeAddresses: own }: PairSpec): string {
+  const family = familyOf(address);
+  const source = own.find((each) => familyOf(each) === family);
+  return `${family === 4 ? ' scope link' : ''}${source === undefined ? '' : ` src ${source}`}`;
+}
+
+/** Its addresses of the family that other machines may know. */
+function addressesOn(link: LinkJson | undefined, family: Family): readonly string[] {
   return (link?.addr_info ?? [])
-    .filter((entry) => entry.family === 'inet' && entry.scope === 'global')
-    .map((entry) => entry.local);
+    .filter(({ local, scope, temporary, deprecated, tentative }) => {
+      const lasting = temporary !== true && deprecated !== true && tentative !== true;
+      return familyOf(local) === family && scope === 'global' && lasting;
+    })
+    .map(({ local }) => local);
 }

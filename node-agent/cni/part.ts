@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { parsePrefix } from '@weir/net';
+import { familyOf } from '@weir/net';
 import { messageOf } from '@weir/process/errors';
 import { flag } from '@weir/process/flags';
 import { InvalidArgumentError } from 'commander';
@@ -11,6 +11,8 @@ import { sendJson } from '../api/json.ts';
 import { podCidrsOf } from '../core/own-node.ts';
 import { corePart } from '../core/part.ts';
 import { definePart, type Removal } from '../parts/contract.ts';
+import { CniError } from './errors.ts';
+import { podRange } from './ipam.ts';
 import { podNetworkPart } from './network-part.ts';
 import { commandOf } from './request.ts';
 import { CniService, type CniServiceOptions } from './service.ts';
@@ -24,10 +26,10 @@ export const cniPart = definePart({
   name: 'cni',
   needs: { core: corePart, network: podNetworkPart },
   flags: {
-    podCidr: flag<string | undefined>(
-      '--pod-cidr <prefix>',
-      'addresses for pods; Node.spec.podCIDR when absent',
-    ).argParser(podCidr),
+    podCidr: flag<readonly string[] | undefined>(
+      '--pod-cidr <prefixes>',
+      'addresses for pods, of each family one prefix (comma-separated); Node.spec.podCIDRs when absent',
+    ).argParser(podCidrsIn),
   },
   build: ({ core, network }, { config, log }) => {
     const podCidrs = (): readonly string[] => podCidrsOf(core, config);
@@ -38,7 +40,7 @@ export const cniPart = definePart({
       log,
       clusterName: config.clusterName,
       kubernetes: config.kubernetes,
-      podCidr: () => podCidrs().find((cidr) => !cidr.includes(':')),
+      podCidrs: () => firstOfEach(podCidrs()),
       // Pins outlive agents, and no boot.
       firstHere: !existsSync(join(config.bpfRoot, 'links')),
       onCall: (call) => onCall(call),
@@ -99,15 +101,19 @@ export function callMetrics(registry: Registry): NonNullable<CniServiceOptions['
   return ({ command, ok, seconds }) => calls.observe({ command, result: ok ? 'ok' : 'error' }, seconds);
 }
 
-function podCidr(text: string): string {
+/** Of each family the first, IPv4 first. */
+function firstOfEach(cidrs: readonly string[]): readonly string[] {
+  return ([4, 6] as const).flatMap((family) => cidrs.find((cidr) => familyOf(cidr) === family) ?? []);
+}
+
+function podCidrsIn(text: string): readonly string[] {
+  const cidrs = text.split(',').map((part) => part.trim());
   try {
-    // An address without a length is a /32, which is too small.
-    const prefix = parsePrefix(text, { requireLength: text.includes('/') });
-    if (text.includes('/') && prefix.family === 4 && prefix.bits <= 30) return text;
+    for (const cidr of cidrs) podRange(cidr);
   } catch (error) {
-    throw new InvalidArgumentError(`${messageOf(error)}.`);
+    throw new InvalidArgumentError(`${messageOf(error)}: ${error instanceof CniError ? error.details : ''}.`);
   }
-  throw new InvalidArgumentError(
-    'It must be an IPv4 prefix with its length, of at least 4 addresses, such as 10.1.0.0/24.',
-  );
+  if (firstOfEach(cidrs).length !== cidrs.length)
+    throw new InvalidArgumentError('It must have one prefix of each family at most.');
+  return cidrs;
 }

@@ -1,7 +1,5 @@
 /** The CNI logic on real network namespaces: one is the node, others are pods. The core is a fake: no policy, only the order counts. */
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +9,7 @@ import { type RunCommand, runCommand } from '../host/command.ts';
 import { StateFiles } from '../state/state-files.ts';
 import { FakeCore, quiet, recordingLogger } from '../testing/fake-core.ts';
 import { settingsOf, TestNamespaces } from '../testing/netns.ts';
+import { connectFrom, listen } from '../testing/sockets.ts';
 import { REST_MS } from './address-leases.ts';
 import { vethName } from './names.ts';
 import { PodNetwork } from './network.ts';
@@ -28,7 +27,7 @@ let service: CniService;
 const inNode: RunCommand = (command, args, input) =>
   command === 'ip' ? runCommand('nsenter', [`--net=${node}`, 'ip', ...args], input) : runCommand(command, args, input);
 
-const nodeNetwork = (run = inNode): PodNetwork => new PodNetwork({ run, set: settingsOf(node) });
+const nodeNetwork = (run = inNode): PodNetwork => new PodNetwork({ run, settings: settingsOf(node) });
 
 beforeAll(async () => {
   [node, pod1, pod2] = (await Promise.all([
@@ -59,7 +58,7 @@ function newService(options: Partial<CniServiceOptions> = {}, of = core): CniSer
   const given = {
     core: of,
     network,
-    podCidr: () => '10.55.0.0/29',
+    podCidrs: () => ['10.55.0.0/29'],
     log: quiet,
     clusterName: 'default',
     firstHere: true,
@@ -78,22 +77,6 @@ const two = () => ({ CNI_CONTAINERID: 'two', CNI_NETNS: pod2 });
 
 async function links(): Promise<readonly string[]> {
   return await nodeNetwork().hostLinks();
-}
-
-/** An address that answers one byte on a port, in a namespace. */
-async function listen(netns: string, port: number): Promise<ChildProcess> {
-  const script = `require('net').createServer((s)=>s.end('x')).listen(${port},()=>console.log('up'))`;
-  const child = spawn('nsenter', [`--net=${netns}`, process.execPath, '-e', script], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  await once(child.stdout, 'data');
-  return child;
-}
-
-/** The source address that a connection from the namespace has; rejects when it cannot be made. */
-async function connectFrom(netns: string, address: string, port: number): Promise<string> {
-  const script = `const s=require('net').connect(${port},'${address}',()=>{console.log(s.localAddress);s.end()});s.setTimeout(60000,()=>process.exit(1));s.on('error',()=>process.exit(1))`;
-  return (await runCommand('nsenter', [`--net=${netns}`, process.execPath, '-e', script])).trim();
 }
 
 describe('ADD', () => {
@@ -471,7 +454,7 @@ describe('DEL', () => {
     const agent = async (): Promise<void> => {
       core = new FakeCore();
       core.files = new StateFiles({ folder, node: 'node1', db: core.db, log: quiet });
-      service = newService({ podCidr: () => cidr, now: () => now });
+      service = newService({ podCidrs: () => [cidr], now: () => now });
       await service.start();
     };
     try {

@@ -20,6 +20,7 @@ import {
   type CniAnswer,
   type CniCall,
   type Network,
+  type NodeAddress,
   type PairSpec,
   SUPPORTED_VERSIONS,
 } from './types.ts';
@@ -35,8 +36,8 @@ const CLOSED_FIX = 'install Weir again, or another network plugin';
 export interface CniServiceOptions {
   readonly core: Core;
   readonly network: Network;
-  /** The node's pod CIDR; undefined while unknown. */
-  readonly podCidr: () => string | undefined;
+  /** The node's pod CIDRs, of each family one at most, IPv4 first; none while they are not known. */
+  readonly podCidrs: () => readonly string[];
   readonly log: Logger;
   /** Part of every identity. */
   readonly clusterName: string;
@@ -79,7 +80,7 @@ export class CniService {
     this.#log = options.log;
     this.#enforceTimeoutMs = options.enforceTimeoutMs ?? ENFORCE_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
-    const { core, network, podCidr, log } = options;
+    const { core, network, podCidrs, log } = options;
     this.#kubernetes = options.kubernetes ?? true;
     this.#firstHere = options.firstHere ?? false;
     const { db, tables, files } = core;
@@ -87,11 +88,11 @@ export class CniService {
     const { endpoints } = tables;
     this.#knownAs = new KnownAs({ db, tables, clusterName: options.clusterName });
     this.#leases = new AddressLeases({ db, endpoints, now, log, files, knownAs: this.#knownAs });
-    this.#ipam = new Ipam({ db, tables, leases: this.#leases, cidr: podCidr });
+    this.#ipam = new Ipam({ db, tables, leases: this.#leases, cidrs: podCidrs });
     this.#attachments = new Attachments({ core, network, log, ending: this.#ending.signal });
     this.#events = new PodEvents(core);
     this.#failures = new Failures({ db, now, log });
-    this.#conflicts = new AddressConflicts({ core, network, podCidr, events: this.#events, log });
+    this.#conflicts = new AddressConflicts({ core, network, podCidrs, events: this.#events, log });
   }
 
   /** Turns on forwarding, and takes up what is known of the node's addresses. After the core: endpoints have been restored. */
@@ -210,12 +211,12 @@ export class CniService {
       );
     const deadline = performance.now() + this.#enforceTimeoutMs;
     await this.#claimsKnown();
-    const [before] = await this.#remove(vethName(attachment));
+    const before = await this.#remove(vethName(attachment));
     const pod = call.pod && { ...call.pod, uid: call.pod.uid ?? this.#podUid(call.pod) };
-    const cidr = this.#ipam.cidr;
-    const kernel = cidr === undefined ? [] : await this.#network.addressesWithin(cidr);
+    const kernel: NodeAddress[] = [];
+    for (const cidr of this.#ipam.cidrs) kernel.push(...(await this.#network.addressesWithin(cidr)));
     const knownAs = pod === undefined ? undefined : this.#knownAs.pod(pod);
-    const ipv4 = this.#ipam.allocate({ podUid: pod?.uid, kernel, before, knownAs });
+    const addresses = this.#ipam.allocate({ podUid: pod?.uid, kernel, before, knownAs });
     try {
       const uplink = await this.#network.uplink();
       const pair: PairSpec = {
@@ -224,19 +225,19 @@ export class CniService {
         podName: attachment.ifname,
         podMac: macOf(attachment, 'pod'),
         netns,
-        addresses: [ipv4],
+        addresses,
         mtu: uplink.mtu,
-        ...(uplink.address === undefined ? {} : { nodeAddress: uplink.address }),
+        nodeAddresses: uplink.addresses,
       };
       await this.#attachments.attach(call, attachment, pair, deadline);
       await this.#core.files.saved();
       this.#warnOfHostPorts(call, pod);
       return { ok: true, body: addResult(call, pair) };
     } catch (error) {
-      if (error instanceof AddressConflictError) this.#conflicts.refused(ipv4, error.message, pod);
+      if (error instanceof AddressConflictError) this.#conflicts.refused(error.address, error.message, pod);
       throw error;
     } finally {
-      this.#ipam.release(ipv4);
+      this.#ipam.release(addresses);
     }
   }
 
@@ -312,10 +313,11 @@ export class CniService {
       const why = failing.map((check) => `${check.name}: ${check.message}`).join('; ');
       throw new CniError(CNI_CODE.notAvailable, `the agent is not ready: ${why}`);
     }
-    const { cidr } = this.#ipam;
-    if (cidr === undefined) throw new CniError(CNI_CODE.notAvailable, "this node's pod CIDR is not known yet");
-    if (!this.#ipam.hasFree(cidr, await this.#network.addressesWithin(cidr)))
-      throw new CniError(CNI_CODE.notAvailable, `the node's pod CIDR ${cidr} has no free address`);
+    const { cidrs } = this.#ipam;
+    if (cidrs.length === 0) throw new CniError(CNI_CODE.notAvailable, "this node's pod CIDRs are not known yet");
+    for (const cidr of cidrs)
+      if (!this.#ipam.hasFree(cidr, await this.#network.addressesWithin(cidr)))
+        throw new CniError(CNI_CODE.notAvailable, `the node's pod CIDR ${cidr} has no free address`);
     return { ok: true };
   }
 

@@ -6,6 +6,8 @@
  * the pod is ever unjudged. A failed ADD leaves nothing behind. DEL is idempotent and needs neither the netns nor the agent's memory.
  */
 
+import type { Family } from '@weir/net';
+
 /** What the shim sends: the CNI_* environment and the bytes of stdin. */
 export interface CniRequest {
   readonly env: Readonly<Record<string, string>>;
@@ -51,11 +53,15 @@ export interface CniCall {
   readonly valid: readonly Attachment[];
 }
 
+/** Addresses of one family that follow one another, both ends included; as numbers. */
+export interface AddressRange {
+  readonly family: Family;
+  readonly first: bigint;
+  readonly last: bigint;
+}
+
 /** Addresses that the node's kernel has for somebody: an address of an interface, or what a route leads to. */
-export interface NodeAddress {
-  /** IPv4 addresses as numbers, both included. */
-  readonly first: number;
-  readonly last: number;
+export interface NodeAddress extends AddressRange {
   /** `route to dev cni0`, for people. */
   readonly what: string;
   /** Absent of routes that lead to no interface. */
@@ -72,27 +78,27 @@ export interface PairSpec {
   /** At most one of each family, IPv4 first. */
   readonly addresses: readonly string[];
   readonly mtu: number;
-  /** Preferred source of the node's own packets to the pod. */
-  readonly nodeAddress?: string;
+  /** Preferred sources of the node's own packets to the pod, of each family one at most. */
+  readonly nodeAddresses: readonly string[];
 }
 
 /** The node's side of the network, as the CNI logic needs it. Only `PodNetwork` runs commands. */
 export interface Network {
   /** Settings of the node (forwarding) and of the pairs that it has. Idempotent. */
   prepareNode(): Promise<void>;
-  /** MTU and IPv4 address of the interface that leads out of the node. */
-  uplink(): Promise<{ readonly mtu: number; readonly address?: string }>;
+  /** MTU and addresses of the interface that leads out of the node: of each family one at most. */
+  uplink(): Promise<{ readonly mtu: number; readonly addresses: readonly string[] }>;
   /**
    * What the kernel has within the prefix, whoever made it. A route to the whole prefix, or to more, is how the node reaches that network,
    * and says of no address that somebody has it.
    */
   addressesWithin(cidr: string): Promise<readonly NodeAddress[]>;
   /**
-   * Creates the pair: host side up with route and neighbour, pod side in its namespace and DOWN. Returns the host side's ifindex.
-   * Throws `AddressConflictError` when the kernel has the address for another interface; that one's route is not touched.
+   * Creates the pair: host side up with a route and a neighbour for each address, pod side in its namespace and DOWN. Returns the host side's ifindex.
+   * Throws `AddressConflictError` when the kernel has an address for another interface; that one's route is not touched.
    */
   createPair(spec: PairSpec): Promise<number>;
-  /** Gives the pod side address, neighbour and route, and brings it up. */
+  /** Gives the pod side addresses, neighbours and routes, and brings it up. */
   configurePod(spec: PairSpec): Promise<void>;
   /** Removes a pair by its host side; true when there was one. */
   removeLink(hostName: string): Promise<boolean>;

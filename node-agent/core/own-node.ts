@@ -1,25 +1,19 @@
 /** What Kubernetes says of the node that the agent is on. */
-import { parseAddress } from '@weir/net';
+import { addressesOf, addressPair } from '@weir/net';
 import type { Core } from '../core.ts';
 import type { NodeRow } from '../tables.ts';
 
 /** The flag, or what Kubernetes gave this node. */
 export function podCidrsOf(
   core: Core,
-  config: { readonly podCidr?: string | undefined; readonly nodeName: string },
+  config: { readonly podCidr?: readonly string[] | undefined; readonly nodeName: string },
 ): readonly string[] {
-  return config.podCidr === undefined ? (ownNode(core, config.nodeName)?.podCidrs ?? []) : [config.podCidr];
+  return config.podCidr ?? ownNode(core, config.nodeName)?.podCidrs ?? [];
 }
 
-/** The IPv4 address by which the cluster knows it: its InternalIP. */
-export function nodeAddress(core: Core, nodeName: string): string | undefined {
-  return ownNode(core, nodeName)?.addresses.find((address) => {
-    try {
-      return parseAddress(address).family === 4;
-    } catch {
-      return false; // a host name
-    }
-  });
+/** The addresses by which the cluster knows it, its InternalIPs: of each family one at most. */
+export function nodeAddresses(core: Core, nodeName: string): readonly string[] {
+  return addressesOf(addressPair(ownNode(core, nodeName)?.addresses ?? []));
 }
 
 function ownNode({ db, tables }: Core, nodeName: string): NodeRow | undefined {

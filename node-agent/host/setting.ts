@@ -1,11 +1,17 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 
-/**
- * Writes a file of /proc/sys unless it has that value already: where a node was set up so, it may be read-only. Whether it had
- * another. Files of net/ are those of the calling thread's network namespace.
- */
-export function setSetting(path: string, value: string): boolean {
-  if (readFileSync(path, 'utf8').trim() === value) return false;
-  writeFileSync(path, value);
-  return true;
+/** Files of /proc/sys. Those of net/ are of the calling thread's network namespace. */
+export interface Settings {
+  readonly get: (path: string) => string;
+  /** Writes unless it has that value already: where a node was set up so, it may be read-only. Whether it had another. */
+  readonly set: (path: string, value: string) => boolean;
 }
+
+export const settings: Settings = {
+  get: (path) => readFileSync(path, 'utf8').trim(),
+  set(path, value) {
+    if (settings.get(path) === value) return false;
+    writeFileSync(path, value);
+    return true;
+  },
+};

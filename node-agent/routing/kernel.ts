@@ -1,4 +1,4 @@
-import { canonicalPrefix } from '@weir/net';
+import { canonicalPrefix, familyOf } from '@weir/net';
 import { CommandError, type RunCommand } from '../host/command.ts';
 import { batchLines, ipBatch } from '../host/ip.ts';
 import { type KernelRoute, ROUTE_METRIC, ROUTE_PROTOCOL, RouteError, type RouteRow } from './types.ts';
@@ -16,9 +16,11 @@ export class KernelRoutes {
   }
 
   async list(): Promise<readonly KernelRoute[]> {
-    const show = `route show table main proto ${ROUTE_PROTOCOL}`;
-    const [routes] = await ipBatch<[{ dst: string; gateway?: string }[]]>(this.#run, [show], 1);
-    return routes.map(({ dst, gateway }) => ({
+    // Of one table alone `ip` shows IPv4 alone.
+    const show = `route show table all proto ${ROUTE_PROTOCOL}`;
+    const [routes] = await ipBatch<[{ dst: string; gateway?: string; table?: string }[]]>(this.#run, [show], 1);
+    const main = routes.filter(({ table }) => table === undefined);
+    return main.map(({ dst, gateway }) => ({
       prefix: canonicalPrefix(dst),
       ...(gateway === undefined ? {} : { gateway }),
     }));
@@ -29,7 +31,11 @@ export class KernelRoutes {
     const failed = new Map<string, RouteError>();
     const possible = rows.filter((row) => {
       if (row.gateway === undefined) {
-        failed.set(row.prefix, new RouteError(row, 'the node has no IPv4 address; give it one: kubelet --node-ip'));
+        const family = `IPv${familyOf(row.prefix)}`;
+        failed.set(
+          row.prefix,
+          new RouteError(row, `the node has no ${family} address; give it one: kubelet --node-ip`),
+        );
       }
       return row.gateway !== undefined;
     });

@@ -22,7 +22,7 @@ export const routingPart = definePart({
   build: ({ core, network }, { config, db, log }) => {
     const { nodeName, routing: mode } = config;
     const { nodes } = core.tables;
-    const routing = new NodeRouting({ db, nodes, nodeName, mode, log, forward: () => network.forward() });
+    const routing = new NodeRouting({ db, nodes, nodeName, mode, log, forward: (family) => network.forward(family) });
     return {
       start: () => routing.start(),
       stop: () => routing.stop(),

@@ -29,16 +29,24 @@ function row(node: number, change: Partial<NodeRow> = {}): NodeRow {
   return {
     name: `node-${node}`,
     addresses: [`192.0.2.${node}`],
-    podCidrs: [`10.66.${node}.0/24`, `fd00:66:${node}::/64`],
+    podCidrs: [`10.66.${node}.0/24`],
     kubeApiserver: false,
     ...change,
   };
 }
 
+/** The same with both families. */
+function dual(node: number): NodeRow {
+  return row(node, {
+    addresses: [`192.0.2.${node}`, `fd00:2::${node}`],
+    podCidrs: [`10.66.${node}.0/24`, `fd00:66:${node}::/64`],
+  });
+}
+
 /** An agent's routing on one node, with a nodes table of its own. */
 function agent(
   node: Number3,
-  options: { mode?: 'direct' | 'none'; refreshMs?: number; forward?: () => Promise<boolean> } = {},
+  options: { mode?: 'direct' | 'none'; refreshMs?: number; forward?: (family: number) => Promise<boolean> } = {},
 ) {
   const db = createStateDB();
   const nodes = db.table<NodeRow>({ name: 'nodes', key: (entry) => entry.name });
@@ -83,7 +91,9 @@ beforeAll(async () => {
     await inside(wire)('ip', ['link', 'set', `up${node}`, 'master', 'br0', 'up']);
     const run = runIn(node);
     await run('ip', ['address', 'add', `192.0.2.${node}/24`, 'dev', 'eth0']);
+    await run('ip', ['address', 'add', `fd00:2::${node}/64`, 'dev', 'eth0', 'nodad']);
     await run('ip', ['link', 'set', 'eth0', 'up']);
+    await run('ip', ['address', 'add', `fd00:66:${node}::9/128`, 'dev', 'lo']);
     await run('ip', ['address', 'add', `10.66.${node}.9/32`, 'dev', 'lo']);
     servers.push(await listen(path));
   }
@@ -107,6 +117,22 @@ afterEach(async () => {
 });
 
 describe('forwarding', () => {
+  it('is of IPv6, too, where the node has pods of it', async () => {
+    const asked = new Set<number>();
+    const forward = async (family: number) => {
+      asked.add(family);
+      return false;
+    };
+    const one = agent(1, { refreshMs: 20, forward });
+    one.put(row(1), dual(2));
+    one.complete();
+    one.routing.start();
+    await eventually(() => one.routing.status().wanted === 2 && asked.size > 0);
+    expect([...asked]).toEqual([4]);
+    one.put(dual(1));
+    await eventually(() => asked.has(6));
+  });
+
   it.each(['direct', 'none'] as const)(
     'that somebody turned off is turned on at the next look, and said: %s',
     async (mode) => {
@@ -145,7 +171,7 @@ describe('forwarding', () => {
         async () => routing.status(),
         ({ ok }) => !ok,
       );
-      expect(blocked.message).toContain('no pod reaches another: read-only; ');
+      expect(blocked.message).toContain('no pod reaches another by IPv4: read-only; ');
       answer = async () => true;
       expect(
         (
@@ -169,8 +195,8 @@ async function listen(netns: string): Promise<ChildProcess> {
 }
 
 /** Rejects when the address on another node's loopback cannot be reached from the node's own one. */
-async function connect(from: Number3, to: Number3): Promise<void> {
-  const script = `const s=require('net').connect({port:8080,host:'10.66.${to}.9',localAddress:'10.66.${from}.9'},()=>s.end());s.setTimeout(60000,()=>process.exit(1));s.on('error',()=>process.exit(1));s.resume()`;
+async function connect(from: Number3, to: Number3, pod: (node: number) => string): Promise<void> {
+  const script = `const s=require('net').connect({port:8080,host:'${pod(to)}',localAddress:'${pod(from)}'},()=>s.end());s.setTimeout(60000,()=>process.exit(1));s.on('error',()=>process.exit(1));s.resume()`;
   await runIn(from)(process.execPath, ['-e', script]);
 }
 
@@ -191,15 +217,22 @@ describe('NodeRouting', () => {
   it('connects the pods of every node with those of every other', async () => {
     for (const node of NODES) {
       const { routing, put, complete } = agent(node);
-      put(...NODES.map((other) => row(other)));
+      put(...NODES.map((other) => dual(other)));
       complete();
       routing.start();
     }
-    await routesAre(1, ['10.66.2.0/24 via 192.0.2.2', '10.66.3.0/24 via 192.0.2.3']);
-    await routesAre(2, ['10.66.1.0/24 via 192.0.2.1', '10.66.3.0/24 via 192.0.2.3']);
-    await routesAre(3, ['10.66.1.0/24 via 192.0.2.1', '10.66.2.0/24 via 192.0.2.2']);
-    for (const from of NODES) for (const to of NODES) if (from !== to) await connect(from, to);
-    expect(running[0]?.status()).toEqual({ ok: true, message: '2 routes to other nodes', wanted: 2, failing: [] });
+    const to = (...nodes: number[]) => [
+      ...nodes.map((node) => `10.66.${node}.0/24 via 192.0.2.${node}`),
+      ...nodes.map((node) => `fd00:66:${node}::/64 via fd00:2::${node}`),
+    ];
+    await routesAre(1, to(2, 3));
+    await routesAre(2, to(1, 3));
+    await routesAre(3, to(1, 2));
+    for (const from of NODES)
+      for (const other of NODES)
+        for (const pod of [(node: number) => `10.66.${node}.9`, (node: number) => `fd00:66:${node}::9`])
+          if (from !== other) await connect(from, other, pod);
+    expect(running[0]?.status()).toEqual({ ok: true, message: '4 routes to other nodes', wanted: 4, failing: [] });
   });
 
   it('follows nodes that join, move and leave', async () => {
@@ -213,6 +246,12 @@ describe('NodeRouting', () => {
     await routesAre(1, ['10.66.2.0/24 via 192.0.2.3']);
     put(row(2, { podCidrs: ['10.66.7.0/24'] }));
     await routesAre(1, ['10.66.7.0/24 via 192.0.2.2']);
+    drop('node-2');
+    await routesAre(1, []);
+    put(dual(2));
+    await routesAre(1, ['10.66.2.0/24 via 192.0.2.2', 'fd00:66:2::/64 via fd00:2::2']);
+    put(row(2, { addresses: ['fd00:2::3'], podCidrs: ['fd00:66:2::/64'] }));
+    await routesAre(1, ['fd00:66:2::/64 via fd00:2::3']);
     drop('node-2');
     await routesAre(1, []);
   });
@@ -257,21 +296,28 @@ describe('NodeRouting', () => {
   });
 
   it('names the node that is on no network of ours, and routes the others', async () => {
-    const { routing, put, complete, log } = agent(1, { refreshMs: 100 });
-    put(row(2), row(3, { addresses: ['198.51.100.7'] }), row(4, { addresses: ['2001:db8::4'] }));
+    const { routing, put, drop, complete, log } = agent(1, { refreshMs: 100 });
+    put(
+      row(2),
+      row(3, { addresses: ['198.51.100.7'] }),
+      row(4, { addresses: ['2001:db8::4'] }),
+      row(5, { podCidrs: ['fd00:66:5::/64'] }),
+    );
     complete();
     routing.start();
     await routesAre(1, ['10.66.2.0/24 via 192.0.2.2']);
-    await eventually(() => routing.status().failing.length === 2);
+    await eventually(() => routing.status().failing.length === 3);
     const { ok, message, wanted } = routing.status();
-    expect({ ok, wanted }).toEqual({ ok: false, wanted: 3 });
+    expect({ ok, wanted }).toEqual({ ok: false, wanted: 4 });
     expect(message).toContain(
       'no route to the pods of node node-3 (10.66.3.0/24): its address 198.51.100.7 is not on a network',
     );
     expect(message).toContain('--routing none');
     expect(message).toContain('node node-4 (10.66.4.0/24): the node has no IPv4 address');
-    expect(log.lines.filter((line) => line.level === 'error')).toHaveLength(2);
+    expect(message).toContain('node node-5 (fd00:66:5::/64): the node has no IPv6 address');
+    expect(log.lines.filter((line) => line.level === 'error')).toHaveLength(3);
     put(row(3), row(4, { addresses: ['192.0.2.4'] }));
+    drop('node-5');
     await routesAre(1, ['10.66.2.0/24 via 192.0.2.2', '10.66.3.0/24 via 192.0.2.3', '10.66.4.0/24 via 192.0.2.4']);
     await eventually(() => routing.status().ok);
   });

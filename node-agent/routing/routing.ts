@@ -1,9 +1,10 @@
-import { messageOf as messageText } from '@weir/process/errors';
+import { type Family, familyOf } from '@weir/net';
 import { createReconciler, type Reconciler } from '@weir/reconciler';
 import type { Derivation, StateDB, Table } from '@weir/statedb';
 import type { Logger } from '../core.ts';
 import { type RunCommand, runCommand } from '../host/command.ts';
 import type { NodeRow } from '../tables.ts';
+import { Forwarding } from './forwarding.ts';
 import { KernelRoutes } from './kernel.ts';
 import type { RouteRow, RoutingStatus } from './types.ts';
 import { deriveRoutes } from './wanted.ts';
@@ -19,8 +20,8 @@ export interface NodeRoutingOptions {
   /** `none`: no route is wanted, those of an earlier `direct` are taken away. */
   readonly mode: 'direct' | 'none';
   readonly log: Logger;
-  /** Turns forwarding on, without which no pod reaches another; whether it was off. Rejects when it is off and stays so. */
-  readonly forward: () => Promise<boolean>;
+  /** Turns a family's forwarding on, without which no pod reaches another; whether it was off. Rejects when it is off and stays so. */
+  readonly forward: (family: Family) => Promise<boolean>;
   readonly run?: RunCommand;
   readonly refreshMs?: number;
 }
@@ -32,15 +33,15 @@ export class NodeRouting {
   readonly #table: Table<RouteRow>;
   readonly #reconciler: Reconciler<RouteRow>;
   readonly #derivation: Derivation | undefined;
-  /** It has been seen to be on: whoever finds it off afterwards has had it turned off. */
-  #forwarded = false;
-  /** Why the node forwards no packets. */
-  #blocked: string | undefined;
+  readonly #forwarding: readonly Forwarding[];
 
   constructor(options: NodeRoutingOptions) {
     const { db, log } = options;
     const refreshMs = options.refreshMs ?? REFRESH_MS;
     this.#options = options;
+    this.#forwarding = ([4, 6] as const).map(
+      (family) => new Forwarding(family, { forward: options.forward, log, wanted: () => this.#forwards(family) }),
+    );
     this.#kernel = new KernelRoutes(options.run ?? runCommand);
     this.#table = db.table<RouteRow>({ name: 'nodeRoutes', key: (row) => row.prefix });
     // Without it nothing is wanted, and nothing waited for.
@@ -64,7 +65,7 @@ export class NodeRouting {
           for (const item of batch) if (failed.has(item.row.prefix)) item.fail(failed.get(item.row.prefix));
         },
         prune: async (rows) => {
-          await this.#forward();
+          for (const each of this.#forwarding) await each.look();
           await this.#prune(rows);
         },
       },
@@ -97,23 +98,17 @@ export class NodeRouting {
       .failing()
       .map(({ row, error }) => ({ node: row.node, prefix: row.prefix, message: error.message }));
     const routes = messageOf(this.#options.mode, wanted, failing);
-    const message = this.#blocked === undefined ? routes : `no pod reaches another: ${this.#blocked}; ${routes}`;
-    return { ok: failing.length === 0 && this.#blocked === undefined, message, wanted, failing };
+    const blocked = this.#forwarding.flatMap((each) => each.problem ?? []);
+    const message = [...blocked, routes].join('; ');
+    return { ok: failing.length + blocked.length === 0, message, wanted, failing };
   }
 
-  /** Others may turn it off (sysctl --system, a firewall's script) long after the agent's start. */
-  async #forward(): Promise<void> {
-    const { forward, log } = this.#options;
-    try {
-      if ((await forward()) && this.#forwarded)
-        log.warn({ sysctl: 'net.ipv4.ip_forward' }, 'somebody turned IPv4 forwarding off; it is on again');
-      this.#forwarded = true;
-      this.#blocked = undefined;
-    } catch (error) {
-      const why = messageText(error);
-      if (this.#blocked !== why) log.error({ error: why }, 'IPv4 forwarding is off: no pod reaches another');
-      this.#blocked = why;
-    }
+  /** IPv6 only where the node has pods of it: to forward changes how a node hears its routers. */
+  #forwards(family: Family): boolean {
+    const { db, nodes, nodeName } = this.#options;
+    using snapshot = db.read();
+    const cidrs = snapshot.get(nodes, nodeName)?.podCidrs ?? [];
+    return family === 4 || cidrs.some((cidr) => familyOf(cidr) === family);
   }
 
   async #prune(rows: Iterable<RouteRow>): Promise<void> {

@@ -1,5 +1,6 @@
 /**
- * Routes to the pods of other nodes (`--routing direct`): one for each IPv4 pod CIDR of each other node, by that node's InternalIP.
+ * Routes to the pods of other nodes (`--routing direct`): one for each pod CIDR of each other node, by that node's InternalIP of the
+ * same family.
  *
  * Guarantees: only routes that carry our protocol number are ever changed or removed, and none before the nodes have been listed
  * completely; our metric keeps a route from replacing somebody else's to the same prefix. What others take away comes back at the
@@ -14,10 +15,10 @@ export const ROUTE_METRIC = 87;
 
 /** A pod CIDR of another node. Key: `prefix`. */
 export interface RouteRow {
-  /** Canonical IPv4 prefix. */
+  /** Canonical. */
   readonly prefix: string;
   readonly node: string;
-  /** The node's address; absent when it has no IPv4 address. */
+  /** The node's address of the prefix's family; absent when it has none. */
   readonly gateway?: string;
 }
 
@@ -29,7 +30,7 @@ export interface KernelRoute {
 
 /**
  * A route to the pods of another node could not be made.
- * @fix Do what the message says: give the node an IPv4 InternalIP, or a network where nodes reach each other directly.
+ * @fix Do what the message says: give the node an InternalIP of that family, or a network where nodes reach each other directly.
  */
 export class RouteError extends Error {
   readonly code = 'ERR_WEIR_ROUTE';

@@ -14,12 +14,17 @@ const node = (name: string, addresses: string[], podCidrs: string[]): NodeRow =>
 });
 
 describe('routesTo', () => {
-  it("takes the other node's IPv4 address and IPv4 CIDRs, but for our own", () => {
+  it("leads to each CIDR by the other node's address of its family, but for our own", () => {
     const self = node('a', ['192.0.2.1'], ['10.1.1.0/24']);
     const other = node('b', ['2001:db8::2', '192.0.2.2', '198.51.100.2'], ['fd00::/64', '10.1.2.7/24', '10.1.1.9/24']);
-    expect(routesTo(other, self)).toEqual([{ prefix: '10.1.2.0/24', node: 'b', gateway: '192.0.2.2' }]);
+    expect(routesTo(other, self)).toEqual([
+      { prefix: 'fd00::/64', node: 'b', gateway: '2001:db8::2' },
+      { prefix: '10.1.2.0/24', node: 'b', gateway: '192.0.2.2' },
+    ]);
     expect(routesTo(node('c', ['192.0.2.3'], []), self)).toEqual([]);
-    expect(routesTo(node('d', [], ['10.1.4.0/24']), undefined)).toEqual([{ prefix: '10.1.4.0/24', node: 'd' }]);
+    expect(routesTo(node('d', ['n.example', 'fd00::4'], ['10.1.4.0/24', 'junk']), undefined)).toEqual([
+      { prefix: '10.1.4.0/24', node: 'd' },
+    ]);
   });
 });
 
@@ -53,10 +58,10 @@ describe('deriveRoutes', () => {
             using snapshot = db.read();
             const all = [...snapshot.all(nodes)];
             const own = all.find(({ name }) => name === 'a')?.podCidrs ?? [];
-            return ['10.1.1.0/24', '10.1.2.0/24', '10.1.3.0/24'].flatMap((prefix) => {
+            return ['10.1.1.0/24', '10.1.2.0/24', '10.1.3.0/24', 'fd00::/64'].flatMap((prefix) => {
               const claimant = all.find(({ name, podCidrs }) => name !== 'a' && podCidrs.includes(prefix));
               if (claimant === undefined || own.includes(prefix)) return [];
-              const gateway = claimant.addresses.find((address) => address.startsWith('192.'));
+              const gateway = claimant.addresses.find((address) => address.includes(':') === prefix.includes(':'));
               return [{ prefix, node: claimant.name, ...(gateway === undefined ? {} : { gateway }) }];
             });
           },

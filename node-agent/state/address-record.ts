@@ -1,4 +1,4 @@
-import { parseAddress } from '@weir/net';
+import { formatAddress, parseAddress } from '@weir/net';
 import { objects } from './persist.ts';
 
 const LAST_ORDER = 2 ** 52;
@@ -34,8 +34,8 @@ export function decodeAddresses(json: unknown): AddressRecord {
   )
     throw new Error('has no rows and restsUntil');
   const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt, knownAs }): PodAddressRow => {
-    if (typeof address !== 'string' || parseAddress(address).family !== 4)
-      throw new Error(`has an address that is no IPv4 address: ${JSON.stringify(address)}`);
+    if (typeof address !== 'string' || formatAddress(parseAddress(address).bytes) !== address)
+      throw new Error(`has an address that is none: ${JSON.stringify(address)}`);
     // There is room for all that are given after it.
     if (!isCount(order) || order > LAST_ORDER) throw new Error(`has no order of ${address}`);
     return {

@@ -1,10 +1,13 @@
 import { inNetns } from 'libbpf-ts';
 import { runCommand } from '../host/command.ts';
-import { setSetting } from '../host/setting.ts';
+import { type Settings, settings } from '../host/setting.ts';
 
-/** Writes settings of a network namespace that this process is not in. */
-export function settingsOf(netns: string): typeof setSetting {
-  return (path, value) => inNetns(netns, () => setSetting(path, value));
+/** Settings of a network namespace that this process is not in. */
+export function settingsOf(netns: string): Settings {
+  return {
+    get: (path) => inNetns(netns, () => settings.get(path)),
+    set: (path, value) => inNetns(netns, () => settings.set(path, value)),
+  };
 }
 
 /** Network namespaces of one test file, named after it and this process; `dispose` removes them. */

@@ -116,8 +116,8 @@ describe('uninstall', () => {
     );
     core = createCore(lab.options());
     await core.start();
-    network = new PodNetwork({ run: inNode, set: settingsOf(lab.netns) });
-    cni = new CniService({ core, network, podCidr: () => '10.88.0.0/24', log: quiet, clusterName: 'default' });
+    network = new PodNetwork({ run: inNode, settings: settingsOf(lab.netns) });
+    cni = new CniService({ core, network, podCidrs: () => ['10.88.0.0/24'], log: quiet, clusterName: 'default' });
     // Nodes are put in by the test: there is no Kubernetes here.
     routing = new NodeRouting({
       db: core.db,

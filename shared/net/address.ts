@@ -142,20 +142,19 @@ export function formatAddress(bytes: Uint8Array): string {
   return `${hex(groups.slice(0, best.start))}::${hex(groups.slice(best.start + best.length))}`;
 }
 
-/** The IPv4 address as an unsigned number, most significant octet first: 10.0.0.1 is 0x0a000001. */
-export function addressToU32(bytes: Uint8Array): number {
-  if (bytes.length !== 4) {
-    throw new AddressError(formatAddress(bytes), 'is not an IPv4 address: only those fit 32 bits');
-  }
-  return (((bytes[0] ?? 0) << 24) | ((bytes[1] ?? 0) << 16) | ((bytes[2] ?? 0) << 8) | (bytes[3] ?? 0)) >>> 0;
+/** The address as an unsigned number, first octet first: 10.0.0.1 is 0x0a000001. */
+export function addressToInt(bytes: Uint8Array): bigint {
+  let value = 0n;
+  for (const byte of bytes) value = (value << 8n) | BigInt(byte);
+  return value;
 }
 
-/** Inverse of `addressToU32`. `value`: 0..0xffffffff. */
-export function u32ToAddress(value: number): Uint8Array {
-  if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
-    throw new AddressError(String(value), 'is not an IPv4 address as a number: 0..4294967295 is needed');
-  }
-  return Uint8Array.of(value >>> 24, (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff);
+/** Inverse of `addressToInt`. @throws AddressError for what the family has no address of */
+export function intToAddress(family: Family, value: bigint): Uint8Array {
+  const length = family === 4 ? 4 : 16;
+  if (value < 0n || value >> BigInt(length * 8) !== 0n)
+    throw new AddressError(String(value), `is no IPv${family} address as a number`);
+  return Uint8Array.from({ length }, (_, index) => Number((value >> BigInt(8 * (length - 1 - index))) & 0xffn));
 }
 
 /** Whether the address lies in ::ffff:0:0/96, IPv4 in IPv6 clothes. */

@@ -1,5 +1,6 @@
 import { readAddress } from './address.ts';
 import { Unreadable } from './errors.ts';
+import { addressBits } from './prefix.ts';
 import type { Family } from './types.ts';
 
 /** An address of each family at most. */
@@ -13,14 +14,14 @@ export function familyOf(address: string): Family {
   return address.includes(':') ? 6 : 4;
 }
 
-/** The first of IPv4. */
+/** The first of IPv4: what is no address is passed over. */
 export function ipv4Of(addresses: readonly string[]): string | undefined {
-  return addresses.find((address) => familyOf(address) === 4);
+  return addresses.find((address) => isAddressOf(4, address));
 }
 
-/** The first of IPv6. */
+/** The first of IPv6: what is no address is passed over. */
 export function ipv6Of(addresses: readonly string[]): string | undefined {
-  return addresses.find((address) => familyOf(address) === 6);
+  return addresses.find((address) => isAddressOf(6, address));
 }
 
 /** The first of each family. */
@@ -42,4 +43,9 @@ export function sameAddresses(a: readonly string[], b: readonly string[]): boole
 export function isAddressOf(family: Family, text: string): boolean {
   const read = readAddress(text);
   return !(read instanceof Unreadable) && read.family === family;
+}
+
+/** The prefix of the one address: `10.0.0.1/32`. */
+export function fullPrefix(address: string): string {
+  return `${address}/${addressBits(familyOf(address))}`;
 }

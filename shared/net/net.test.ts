@@ -5,10 +5,11 @@ import {
   addressesOf,
   addressIn,
   addressPair,
-  addressToU32,
+  addressToInt,
   canonicalPrefix,
   formatAddress,
   formatPrefix,
+  intToAddress,
   ipv4Of,
   ipv6Of,
   isAddressOf,
@@ -20,7 +21,6 @@ import {
   portPrefixes,
   prefixContains,
   sameAddresses,
-  u32ToAddress,
 } from './index.ts';
 
 const v4Bytes = fc.uint8Array({ minLength: 4, maxLength: 4 });
@@ -161,11 +161,17 @@ describe('addresses', () => {
   });
 
   it('convert to numbers', () => {
-    expect(addressToU32(parseAddress('10.0.0.1').bytes)).toBe(0x0a000001);
-    expect(addressToU32(parseAddress('255.255.255.255').bytes)).toBe(0xffffffff);
-    fc.assert(fc.property(v4Bytes, (bytes) => expect(u32ToAddress(addressToU32(bytes))).toEqual(bytes)));
-    expect(() => addressToU32(parseAddress('::1').bytes)).toThrow(NetError);
-    expect(() => u32ToAddress(2 ** 32)).toThrow(NetError);
+    expect(addressToInt(parseAddress('10.0.0.1').bytes)).toBe(0x0a000001n);
+    expect(addressToInt(parseAddress('255.255.255.255').bytes)).toBe(0xffffffffn);
+    expect(addressToInt(parseAddress('fd00::1:2').bytes)).toBe((0xfdn << 120n) + 0x10002n);
+    fc.assert(fc.property(v4Bytes, (bytes) => expect(intToAddress(4, addressToInt(bytes))).toEqual(bytes)));
+    fc.assert(fc.property(v6Bytes, (bytes) => expect(intToAddress(6, addressToInt(bytes))).toEqual(bytes)));
+    for (const [family, value] of [
+      [4, 1n << 32n],
+      [6, 1n << 128n],
+      [4, -1n],
+    ] as const)
+      expect(() => intToAddress(family, value)).toThrow(NetError);
   });
 
   it('know IPv4 in IPv6', () => {

@@ -55,3 +55,35 @@ test('both are in the pod, its CiliumEndpoint, its slice, and the addresses that
   const status = await cluster.node(2).weir(['status']);
   expect(status.stdout).toContain('IPv4: 1 allocated from 10.244.2.0/24; IPv6: 1 allocated from fd00:10:244:2::/64');
 });
+
+test('a cluster of IPv6 alone works as well, and policies hold in it', async () => {
+  const six = await Cluster.start({ families: [6] });
+  try {
+    await six.createPods([
+      { name: 'server', labels: { app: 'server' }, node: 1, tcp: [80] },
+      { name: 'friend', labels: { app: 'friend' }, node: 2, tcp: [80] },
+      { name: 'stranger', labels: { app: 'stranger' }, node: 1, tcp: [80] },
+    ]);
+    expect((await six.host('server')).addresses).toEqual(['fd00:10:244:1::2']);
+    const probes = async (timeoutMs: number) =>
+      Promise.all(['friend', 'stranger', 'node-2'].map((from) => six.probe(from, 'server', { timeoutMs })));
+    expect(await probes(60_000)).toEqual(['reached', 'reached', 'reached']);
+    await six.applyObjects([
+      {
+        apiVersion: 'cilium.io/v2',
+        kind: 'CiliumNetworkPolicy',
+        metadata: { name: 'friends', namespace: 'default' },
+        spec: {
+          endpointSelector: { matchLabels: { app: 'server' } },
+          ingress: [{ fromEndpoints: [{ matchLabels: { app: 'friend' } }] }],
+        },
+      },
+    ]);
+    await six.programmed('cnp/friends');
+    expect(await six.probe('friend', 'server', { timeoutMs: 60_000 })).toBe('reached');
+    expect(await six.probe('stranger', 'server')).toBe('dropped');
+    expect(await six.probe('node-2', 'server')).toBe('dropped');
+  } finally {
+    await six.stop();
+  }
+});

@@ -1,5 +1,6 @@
 /** `icmps` and protocols without ports, from `kubectl apply` to answers of the kernel. */
 import { afterAll, beforeAll, expect, it } from '@jest/globals';
+import { familyOf } from '@weir/net';
 import { Cluster } from '../cluster/index.ts';
 import { type IcmpQuery, ping } from '../cluster/ping.ts';
 import { arrives } from '../cluster/raw.ts';
@@ -26,11 +27,15 @@ const apply = async (spec: object): Promise<void> => {
   ]);
   await cluster.programmed('cnp/web');
 };
-const asks = async (query: IcmpQuery): Promise<string[]> => {
-  const { address } = await cluster.host('web');
-  return Promise.all(
+const asksAt = (address: string, query: IcmpQuery): Promise<string[]> =>
+  Promise.all(
     ['near', 'far'].map(async (name) => `${name} ${await ping(cluster.sandbox(name).netns, address, query)}`),
   );
+const asks = async (query: IcmpQuery): Promise<string[]> => asksAt((await cluster.host('web')).address, query);
+/** An echo by IPv6. */
+const asks6 = async (): Promise<string[]> => {
+  const { addresses } = await cluster.host('web');
+  return asksAt(addresses.find((address) => familyOf(address) === 6) ?? '', 'echo');
 };
 const ANSWERED = ['near answered', 'far answered'];
 const SILENCE = ['near silence', 'far silence'];
@@ -38,9 +43,10 @@ const SILENCE = ['near silence', 'far silence'];
 it('lets in the types that a rule names, and no others', async () => {
   expect(await asks('echo')).toEqual(ANSWERED);
   expect(await asks('timestamp')).toEqual(ANSWERED);
+  expect(await asks6()).toEqual(ANSWERED);
   await apply({ ingress: [{ icmps: [{ fields: [{ family: 'IPv4', type: 'EchoRequest' }] }] }] });
   expect(await asks('echo')).toEqual(ANSWERED);
-  expect(await asks('timestamp')).toEqual(SILENCE);
+  expect([await asks('timestamp'), await asks6()]).toEqual([SILENCE, SILENCE]);
   expect(await cluster.probe('near', 'web')).toBe('dropped');
   await apply({ ingress: [{ icmps: [{ fields: [{ type: 13 }] }] }] });
   expect(await asks('echo')).toEqual(SILENCE);
@@ -63,6 +69,8 @@ it('keeps to the family, and to the peer', async () => {
     ],
   });
   expect([await asks('echo'), await asks('timestamp')]).toEqual([SILENCE, SILENCE]);
+  await apply({ ingress: [{ icmps: [{ fields: [{ family: 'IPv6', type: 'EchoRequest' }] }] }] });
+  expect([await asks('echo'), await asks6()]).toEqual([SILENCE, ANSWERED]);
   const far = { fromEndpoints: [{ matchLabels: { app: 'far' } }], icmps: [{ fields: [{ type: 8 }] }] };
   await apply({ ingress: [far] });
   expect(await asks('echo')).toEqual(['near silence', 'far answered']);

@@ -37,7 +37,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'node-agent/masquerade/masquerade',
     'node-agent/{cli/cli,routing/routing,uninstall/uninstall}',
     'node-agent/api/!(context|endpoint-model|follow)',
-    'node-agent/cni/{installation,network,service,shim}',
+    'node-agent/cni/{dual-stack,installation,network,service,shim}',
     'node-agent/datapath/{conntrack,content-audit,endpoint-map,links,lock,part-programs,slot-store,testing/lab}',
     'node-agent/config/mount-bpffs',
     'operator/{health,webhooks/server}',
