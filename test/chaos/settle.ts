@@ -2,9 +2,11 @@
  * When all is calm: nothing is broken, and the system itself says, of everything that was asked for, that it is done. From then on
  * only what is wanted counts, and each packet has one right fate.
  */
+
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointValue, ipcacheKey, ipcacheValue } from '@weir/bpf';
+import { parseAddress } from '@weir/net';
 import { openPinnedMap } from 'libbpf-ts';
 import { now } from './clock.ts';
 import type { Stage } from './stage.ts';
@@ -187,14 +189,15 @@ function addresses(
   identities: ReadonlyMap<string, Item>,
 ): readonly string[] {
   using ipcache = openPinnedMap(join(node.bpfRoot, 'ipcache'));
-  return stage.world.pods().flatMap((pod) => {
-    const address = Uint8Array.from((pod.address ?? '0.0.0.0').split('.').map(Number));
-    const value = ipcache.lookup(ipcacheKey.encode({ address, bits: 32 }));
-    const identity = value === undefined ? 0 : ipcacheValue.decode(value).identity;
-    const labels = identities.get(String(identity))?.['security-labels'];
-    const difference = labels === undefined ? `identity ${identity} has no labels` : differs(stage, pod, labels);
-    return difference === undefined
-      ? []
-      : [`${node.name} judges ${pod.name} (${pod.address}) by old labels: ${difference}`];
-  });
+  return stage.world.pods().flatMap((pod) =>
+    [pod.address, pod.address6].flatMap((text) => {
+      const address = text === undefined ? undefined : parseAddress(text).bytes;
+      if (address === undefined) return [];
+      const value = ipcache.lookup(ipcacheKey.encode({ address, bits: address.length * 8 }));
+      const identity = value === undefined ? 0 : ipcacheValue.decode(value).identity;
+      const labels = identities.get(String(identity))?.['security-labels'];
+      const difference = labels === undefined ? `identity ${identity} has no labels` : differs(stage, pod, labels);
+      return difference === undefined ? [] : [`${node.name} judges ${pod.name} (${text}) by old labels: ${difference}`];
+    }),
+  );
 }

@@ -98,7 +98,7 @@ export class Stage {
       stage.#traffic.add({
         id: outside.id,
         netns: netnsPath(`weir-${cluster.id}-outside`),
-        address: OUTSIDE_ADDRESS,
+        addresses: [OUTSIDE_ADDRESS],
       });
       stage.#watch();
       stage.#timer = setInterval(() => stage.#place(), 50);
@@ -140,15 +140,16 @@ export class Stage {
   #place(): void {
     for (const pod of this.world.pods()) {
       const sandbox = this.cluster.kubelet.sandbox(`${pod.namespace}/${pod.name}`);
-      const [address] = sandbox?.addresses ?? [];
+      const [address, address6] = sandbox?.addresses ?? [];
       if (sandbox === undefined || address === undefined || sandbox.netns === this.#placed.get(pod.id)) continue;
       this.#placed.set(pod.id, sandbox.netns);
       pod.address = address;
+      pod.address6 = address6;
       if ((this.#owners.get(pod.address) ?? pod.id) !== pod.id) this.ledger.took('address reused');
       this.#owners.set(pod.address, pod.id);
       try {
         this.#traffic.remove(pod.id);
-        this.#traffic.add({ id: pod.id, netns: netnsPath(sandbox.netns), address });
+        this.#traffic.add({ id: pod.id, netns: netnsPath(sandbox.netns), addresses: sandbox.addresses });
       } catch (error) {
         // Seen by check() at the next step.
         this.#log(String(error));

@@ -13,6 +13,8 @@ const PATIENCE_MS = 5000;
 export class Connection {
   readonly #from: TrafficHost;
   readonly #to: TrafficHost;
+  /** Which address of both. */
+  readonly #family: number;
   readonly #port: number;
   readonly #ears: Ears;
   readonly #flows: { readonly connect: number; readonly tcp: number };
@@ -21,9 +23,14 @@ export class Connection {
   /** What has been sent and has not come. */
   #outstanding: { readonly number: number; readonly until: number } | undefined;
 
-  constructor(from: TrafficHost, to: TrafficHost, port: number, ears: Ears) {
+  constructor(
+    { from, to, family }: { readonly from: TrafficHost; readonly to: TrafficHost; readonly family: number },
+    port: number,
+    ears: Ears,
+  ) {
     this.#from = from;
     this.#to = to;
+    this.#family = family;
     this.#port = port;
     this.#ears = ears;
     const flow = (kind: 'connect' | 'tcp'): number => ears.flow({ kind, from: from.id, to: to.id, port });
@@ -59,7 +66,9 @@ export class Connection {
 
   #connect(at: number): void {
     const number = this.#note(this.#flows.connect, at);
-    const socket = openTcp(this.#from, this.#port, this.#to.address);
+    const { netns, addresses } = this.#from;
+    const place = { netns, address: addresses[this.#family] ?? '' };
+    const socket = openTcp(place, this.#port, this.#to.addresses[this.#family] ?? '');
     this.#socket = socket;
     socket.on('connect', () => {
       if (this.#socket !== socket) return;

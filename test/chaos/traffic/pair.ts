@@ -1,4 +1,4 @@
-/** What one host sends to another. */
+/** What one host sends to another, by each family that both have in turn. */
 import type { Socket as UdpSocket } from 'node:dgram';
 import { Connection } from './connection.ts';
 import { PORTS } from './protocol.ts';
@@ -8,13 +8,20 @@ import type { Ears, Station } from './station.ts';
 /** A new flow's socket waits this long for its echo. */
 const ECHO_MS = 3000;
 
+/** `family`: which address of both. */
+interface Way {
+  readonly flow: number;
+  readonly port: number;
+  readonly family: number;
+}
+
 export class Pair {
   readonly from: Station;
   readonly to: Station;
   readonly #ears: Ears;
   readonly #intervalMs: number;
-  readonly #old: readonly (readonly [flow: number, port: number])[];
-  readonly #fresh: readonly (readonly [flow: number, port: number])[];
+  readonly #old: readonly Way[];
+  readonly #fresh: readonly Way[];
   readonly #connection: Connection;
   readonly #waiting: { readonly socket: UdpSocket; readonly until: number }[] = [];
   #next: number;
@@ -30,12 +37,17 @@ export class Pair {
     this.to = to;
     this.#ears = ears;
     this.#intervalMs = intervalMs;
-    const flows = (kind: 'udp' | 'udp-new') =>
-      PORTS.map((port) => [ears.flow({ kind, from: from.host.id, to: to.host.id, port }), port] as const);
+    const families = Math.min(from.host.addresses.length, to.host.addresses.length);
+    const flows = (kind: 'udp' | 'udp-new'): Way[] =>
+      Array.from({ length: families }, (_, family) =>
+        PORTS.map((port) => ({ flow: ears.flow({ kind, from: from.host.id, to: to.host.id, port }), port, family })),
+      ).flat();
     this.#old = flows('udp');
     this.#fresh = flows('udp-new');
-    const port = PORTS[(from.host.id + to.host.id) % PORTS.length] ?? PORTS[0];
-    this.#connection = new Connection(from.host, to.host, port, ears);
+    const sum = from.host.id + to.host.id;
+    const port = PORTS[sum % PORTS.length] ?? PORTS[0];
+    const family = Math.floor(sum / PORTS.length) % families;
+    this.#connection = new Connection({ from: from.host, to: to.host, family }, port, ears);
     // Pairs do not send all at once.
     this.#next = at + ((from.host.id * 37 + to.host.id * 101) % intervalMs);
   }
@@ -52,16 +64,21 @@ export class Pair {
     // Not earlier than an interval after the last: a process that was held up does not catch up in one burst.
     this.#next = at + this.#intervalMs;
     this.#turn += 1;
-    this.#send(this.from.sender, this.#old);
-    const fresh = openUdp(this.from.host, this.#ears.echoed);
-    this.#waiting.push({ socket: fresh, until: at + ECHO_MS });
-    this.#send(fresh, this.#fresh);
+    this.#send(({ family }) => this.from.senders[family], this.#old);
+    this.#send(({ family }) => {
+      const { netns, addresses } = this.from.host;
+      const socket = openUdp({ netns, address: addresses[family] ?? '' }, this.#ears.echoed);
+      this.#waiting.push({ socket, until: at + ECHO_MS });
+      return socket;
+    }, this.#fresh);
     this.#connection.send(at);
   }
 
-  #send(socket: UdpSocket, flows: readonly (readonly [flow: number, port: number])[]): void {
-    const [flow, port] = flows[this.#turn % flows.length] ?? [0, 0];
-    sendUdp(socket, this.#ears.sent(flow), port, this.to.host.address);
+  #send(by: (way: Way) => UdpSocket | undefined, ways: readonly Way[]): void {
+    const way = ways[this.#turn % ways.length];
+    const socket = way && by(way);
+    if (way === undefined || socket === undefined) return;
+    sendUdp(socket, this.#ears.sent(way.flow), way.port, this.to.host.addresses[way.family] ?? '');
   }
 
   close(): void {

@@ -5,7 +5,8 @@ export interface TrafficHost {
   readonly id: number;
   /** Path of the network namespace. */
   readonly netns: string;
-  readonly address: string;
+  /** One of each family, IPv4 first. */
+  readonly addresses: readonly string[];
 }
 
 /**

@@ -17,22 +17,25 @@ export interface Ears {
   readonly void: (number: number) => void;
 }
 
-/** A host that answers on every port, and the one UDP socket that it sends old flows from. */
+/** A host that answers on every port at each of its addresses, and the UDP socket of each that it sends old flows from. */
 export class Station {
   readonly host: TrafficHost;
-  readonly sender: UdpSocket;
+  readonly senders: readonly UdpSocket[];
   readonly #udp: readonly UdpSocket[];
   readonly #tcp: readonly Server[];
 
   constructor(host: TrafficHost, ears: Ears) {
     this.host = host;
-    this.#udp = PORTS.map((port) => serveUdp(host, port, (number) => ears.received(number, host.id)));
+    const places = host.addresses.map((address) => ({ netns: host.netns, address }));
+    this.#udp = places.flatMap((place) =>
+      PORTS.map((port) => serveUdp(place, port, (number) => ears.received(number, host.id))),
+    );
     this.#tcp = PORTS.map((port) => serveTcp(host, port, (from, number) => ears.line(number, host.id, from)));
-    this.sender = openUdp(host, ears.echoed);
+    this.senders = places.map((place) => openUdp(place, ears.echoed));
   }
 
   close(): void {
-    for (const socket of [...this.#udp, this.sender]) socket.close();
+    for (const socket of [...this.#udp, ...this.senders]) socket.close();
     for (const server of this.#tcp) server.close();
   }
 }

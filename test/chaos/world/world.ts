@@ -40,6 +40,8 @@ export interface PodModel extends HostModel {
   readonly node: number;
   labels: Labels;
   address?: string;
+  /** Of IPv6. */
+  address6?: string | undefined;
 }
 
 export class World {
