@@ -1,4 +1,4 @@
-/** Packets of any IP protocol between two pods, by processes in their network namespaces. */
+/** Packets of any IP protocol between two hosts, by processes in their network namespaces. */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { parseAddress } from '@weir/net';
@@ -10,6 +10,7 @@ import koffi from 'koffi';
 const libc = koffi.load('libc.so.6');
 const open = libc.func('int socket(int domain, int type, int protocol)');
 const sendto = libc.func('long sendto(int fd, void *data, size_t length, int flags, void *address, uint32_t addressLength)');
+const setsockopt = libc.func('int setsockopt(int fd, int level, int name, void *value, uint32_t length)');
 const recv = libc.func('long recv(int fd, _Out_ void *data, size_t length, int flags)');
 const [six, protocol, ...rest] = process.argv.slice(1);
 const fd = open(six === '6' ? 10 : 2, 3 | 0o4000, Number(protocol));
@@ -31,6 +32,8 @@ process.exit(0);
 const SENDER = `${SOCKETS}
 const [bytes] = rest;
 const to = Buffer.alloc(six === '6' ? 28 : 16), data = Buffer.alloc(32, 'x');
+const one = Buffer.from([1, 0, 0, 0]);
+setsockopt(fd, 1, 6, one, 4); // SO_BROADCAST
 to.writeUInt16LE(six === '6' ? 10 : 2);
 Buffer.from(bytes, 'hex').copy(to, six === '6' ? 8 : 4);
 sendto(fd, data, data.length, 0, to, to.length);
@@ -42,8 +45,8 @@ const inNetns = (netns: string, module: string, args: readonly string[]): string
 ];
 
 /**
- * Whether a packet of the protocol gets from one pod to the other.
- * @param from its network namespace, as `to`; `address`: of the other
+ * Whether a packet of the protocol gets from one host to the other.
+ * @param from its network namespace, as `to`; `address`: at which the other hears
  */
 export async function arrives(
   { from, to, address }: { readonly from: string; readonly to: string; readonly address: string },

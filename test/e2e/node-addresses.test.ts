@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, it } from '@jest/globals';
 import { familyOf } from '@weir/net';
 import { netnsPath } from '../cluster/fabric.ts';
 import { Cluster } from '../cluster/index.ts';
+import { arrives } from '../cluster/raw.ts';
 import { ipBatch } from '../cluster/run.ts';
 import { eventually } from '../eventually.ts';
 
@@ -99,6 +100,19 @@ it('a virtual address that moves between nodes is followed', async () => {
     () => annotation('node-2'),
     (text) => text === VIRTUAL,
   );
+});
+
+it('is reached at broadcast and anycast addresses of its networks by whom policies let reach it, and by no others', async () => {
+  const VRRP = 112;
+  const [from, to] = [cluster.sandbox('near').netns, cluster.node(1).netns];
+  const hears = (): Promise<boolean[]> =>
+    Promise.all(['172.30.0.255', '2001:db8:77::'].map((address) => arrives({ from, to, address }, VRRP)));
+  await cluster.kubectl(['delete', 'cnp', '--all']);
+  await eventually(hears, (all) => all.every((one) => one));
+  await apply('world');
+  expect(await hears()).toEqual([false, false]);
+  await apply('host');
+  expect(await hears()).toEqual([true, true]);
 });
 
 it('the broadcast address of its network is the node, and what kube-proxy keeps at kube-ipvs0 is not', async () => {
