@@ -4,7 +4,9 @@
  */
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { isIP } from 'node:net';
 import { createInterface } from 'node:readline';
+import { type Family, familyOf } from '@weir/net';
 import { Cluster, type PodSpec, type ProbeProtocol, type TestCluster } from '../cluster/index.ts';
 import { reachability } from './table.ts';
 
@@ -139,9 +141,9 @@ export class Stage {
     return output.stdout;
   }
 
-  /** Probes every pair at once, prints the table, and records each wrong answer. */
+  /** Probes every pair at once, by each family that both have, prints the table, and records each wrong answer. */
   async expect(expectation: Expectation): Promise<void> {
-    const seen = new Map<string, string>();
+    const seen = new Map<string, readonly Answer[]>();
     const pairs = expectation.from.flatMap((from) =>
       expectation.to.filter((to) => host(to) !== from).map((to) => [from, to] as const),
     );
@@ -151,31 +153,43 @@ export class Stage {
       ),
     );
     const cell = (from: string, to: string) => {
-      const result = seen.get(`${from} ${to}`);
-      if (result === undefined) return undefined;
+      const answers = seen.get(`${from} ${to}`);
+      if (answers === undefined) return undefined;
       return {
-        seen: result === 'reached' ? 'yes' : result,
-        right: (result === 'reached') === expectation.reaches(from, to),
+        seen: textOf(answers),
+        right:
+          answers.length > 0 && answers.every(({ result }) => (result === 'reached') === expectation.reaches(from, to)),
       };
     };
     this.say(reachability(expectation.from, expectation.to, cell));
     for (const [from, to] of pairs) {
       if (cell(from, to)?.right === false)
         this.listener.fault(
-          `${from} -> ${to}: ${seen.get(`${from} ${to}`)}, expected ${expectation.reaches(from, to) ? 'an answer' : 'a drop'}`,
+          `${from} -> ${to}: ${cell(from, to)?.seen}, expected ${expectation.reaches(from, to) ? 'an answer' : 'a drop'}`,
         );
     }
   }
 
-  #probe(from: string, to: Destination, patient: boolean): Promise<string> {
+  async #probe(from: string, to: Destination, patient: boolean): Promise<readonly Answer[]> {
     const [name = '', rest = '80'] = to.split(':');
     const [port = '80', protocol = 'tcp'] = rest.split('/');
-    // Where an answer is expected a slow machine is given time; where a drop is expected silence is believed sooner.
-    return this.cluster.probe(from, name, {
-      port: Number(port),
-      protocol: protocol as ProbeProtocol,
-      timeoutMs: patient ? 60_000 : 400,
-    });
+    const [source, destination] = await Promise.all([this.#addresses(from), this.#addresses(name)]);
+    const pairs = destination.filter((at) => source.some((address) => familyOf(address) === familyOf(at)));
+    return await Promise.all(
+      pairs.map(async (address) => {
+        const result = await this.cluster.probe(from, address, {
+          port: Number(port),
+          protocol: protocol as ProbeProtocol,
+          // Where an answer is expected a slow machine is given time; where a drop is expected silence is believed sooner.
+          timeoutMs: patient ? 60_000 : 400,
+        });
+        return { family: familyOf(address), result };
+      }),
+    );
+  }
+
+  async #addresses(name: string): Promise<readonly string[]> {
+    return isIP(name) === 0 ? (await this.cluster.host(name)).addresses : [name];
   }
 
   /** Waits for a drop event that `matches`, prints it, and records a fault when none comes within a minute. */
@@ -198,6 +212,20 @@ export class Stage {
   forgetEvents(): void {
     this.#events = [];
   }
+}
+
+/** What came of a probe. */
+interface Answer {
+  readonly family: Family;
+  readonly result: string;
+}
+
+/** `yes`, or what was seen, where all families agree. */
+function textOf(answers: readonly Answer[]): string {
+  const word = ({ result }: Answer): string => (result === 'reached' ? 'yes' : result);
+  const [first] = answers;
+  if (first !== undefined && answers.every(({ result }) => result === first.result)) return word(first);
+  return answers.map((answer) => `${word(answer)} (IPv${answer.family})`).join(' ') || 'no family in common';
 }
 
 const host = (to: Destination): string => to.split(':')[0] ?? to;
