@@ -316,7 +316,7 @@ export class RealCluster implements TestCluster {
     if (name === 'outside') return host(this.#options.outside ?? [...OUTSIDE, ...OUTSIDE6], this.#network.outside);
     if (name === 'control-plane') return host([API_ADDRESS], this.#network.controlPlane);
     const node = this.nodes.find((each) => each.name === name);
-    return node === undefined ? this.#pods.host(name) : host([node.address], node.netns);
+    return node === undefined ? this.#pods.host(name) : host(node.addresses, node.netns);
   }
 
   probe(from: string, to: string, options?: ProbeOptions): Promise<ProbeResult> {

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { netnsPath } from '../fabric.ts';
 import { Kept } from './kept.ts';
-import { API_ADDRESS, API_PORT, POD_CIDR, SERVICE_CIDR } from './names.ts';
+import { API_ADDRESS, API_PORT, POD_CIDRS, SERVICE_CIDRS } from './names.ts';
 import type { Pki } from './pki.ts';
 
 export type ControlPlaneProgram = 'etcd' | 'kube-apiserver' | 'kube-controller-manager' | 'kube-scheduler';
@@ -89,8 +89,8 @@ export class ControlPlane {
         'service-account-private-key-file': pki.file('sa.key'),
         'use-service-account-credentials': 'true',
         'allocate-node-cidrs': 'true',
-        'cluster-cidr': POD_CIDR,
-        'service-cluster-ip-range': SERVICE_CIDR,
+        'cluster-cidr': POD_CIDRS.join(),
+        'service-cluster-ip-range': SERVICE_CIDRS.join(),
       }),
     );
     this.#run('kube-scheduler', flags(identity('scheduler')));
@@ -109,7 +109,7 @@ export class ControlPlane {
       'authorization-mode': 'Node,RBAC',
       'enable-admission-plugins': 'NodeRestriction',
       'allow-privileged': 'true',
-      'service-cluster-ip-range': SERVICE_CIDR,
+      'service-cluster-ip-range': SERVICE_CIDRS.join(),
       'service-account-issuer': 'https://kubernetes.default.svc.cluster.local',
       'service-account-key-file': file('sa.pub'),
       'service-account-signing-key-file': file('sa.key'),

@@ -23,7 +23,8 @@ export class Fleet {
   readonly #options: FleetOptions;
   readonly #images: string[];
   readonly #nodes = new Map<number, RealNode>();
-  readonly #podNetworks = new Map<number, string>();
+  /** Of each node one of each family, IPv4 first. */
+  readonly #podNetworks = new Map<number, readonly string[]>();
   #nodeRoutes: boolean;
   #bridge = false;
   #last = 0;
@@ -75,10 +76,10 @@ export class Fleet {
     const end = Date.now() + timeoutMs;
     for (;;) {
       const { stdout } = await this.#options.kubectl.attempt([
-        ...['get', 'node', node.name, '-o', 'jsonpath={.spec.podCIDR}'],
+        ...['get', 'node', node.name, '-o', 'jsonpath={.spec.podCIDRs[*]}'],
       ]);
       if (stdout !== '') {
-        this.#podNetworks.set(node.number, stdout);
+        this.#podNetworks.set(node.number, stdout.split(' '));
         return;
       }
       if (!node.running) throw new Error(`${node.name} ended before it joined: ${node.log('kubelet')}`);
@@ -89,13 +90,13 @@ export class Fleet {
   }
 
   #cidr(node: RealNode): string {
-    const cidr = this.#podNetworks.get(node.number);
+    const [cidr] = this.#podNetworks.get(node.number) ?? [];
     if (cidr === undefined) throw new Error(`${node.name} has no pod network yet`);
     return cidr;
   }
 
   get #networks(): readonly PodNetwork[] {
-    return [...this.#podNetworks].map(([node, cidr]) => ({ node, cidr }));
+    return [...this.#podNetworks].flatMap(([node, cidrs]) => cidrs.map((cidr) => ({ node, cidr })));
   }
 
   get #running(): readonly number[] {

@@ -8,13 +8,27 @@
 import { existsSync } from 'node:fs';
 import { netnsPath } from '../fabric.ts';
 import { attempt, ipBatch, run } from '../run.ts';
-import { API_ADDRESS, netnsOf, nodeAddress, nodeName, OUTSIDE_GATEWAY } from './names.ts';
+import {
+  API_ADDRESS,
+  API_ADDRESS6,
+  netnsOf,
+  nodeAddress,
+  nodeAddress6,
+  nodeName,
+  OUTSIDE_GATEWAY,
+  OUTSIDE_GATEWAY6,
+} from './names.ts';
 
 export interface PodNetwork {
   /** Number of the node. */
   readonly node: number;
   readonly cidr: string;
 }
+
+/** By which address of its node a pod network is reached. */
+const via = ({ node, cidr }: PodNetwork): string => (cidr.includes(':') ? nodeAddress6(node) : nodeAddress(node));
+
+const DEFAULT_ROUTES = [OUTSIDE_GATEWAY, OUTSIDE_GATEWAY6].map((gateway) => `route add default via ${gateway}`);
 
 export class Network {
   readonly controlPlane: string;
@@ -34,23 +48,29 @@ export class Network {
   async start(outsideAddresses: readonly string[]): Promise<void> {
     await ipBatch([`netns add ${this.controlPlane}`, `netns add ${this.outside}`]);
     await ipBatch(
-      ['link set lo up', 'link add br0 type bridge', `addr add ${API_ADDRESS}/24 dev br0`, 'link set br0 up'],
+      [
+        'link set lo up',
+        'link add br0 type bridge',
+        `addr add ${API_ADDRESS}/24 dev br0`,
+        `addr add ${API_ADDRESS6}/64 dev br0 nodad`,
+        'link set br0 up',
+      ],
       netnsPath(this.controlPlane),
     );
-    await this.#plug(this.outside, 'outside', OUTSIDE_GATEWAY);
+    await this.#plug(this.outside, 'outside', [OUTSIDE_GATEWAY, OUTSIDE_GATEWAY6]);
     await ipBatch(
       outsideAddresses.map((address) => `addr add ${address} dev lo`),
       netnsPath(this.outside),
     );
-    await ipBatch([`route add default via ${OUTSIDE_GATEWAY}`], netnsPath(this.controlPlane));
+    await ipBatch(DEFAULT_ROUTES, netnsPath(this.controlPlane));
   }
 
   async addNode(node: number): Promise<void> {
     const netns = this.netns(node);
     await ipBatch([`netns add ${netns}`]);
-    await this.#plug(netns, nodeName(node), nodeAddress(node));
-    await ipBatch([`route add default via ${OUTSIDE_GATEWAY}`], netnsPath(netns));
-    const settings = ['net/ipv4/ip_forward', 'net/bridge/bridge-nf-call-iptables'];
+    await this.#plug(netns, nodeName(node), [nodeAddress(node), nodeAddress6(node)]);
+    await ipBatch(DEFAULT_ROUTES, netnsPath(netns));
+    const settings = ['net/ipv4/ip_forward', 'net/ipv6/conf/all/forwarding', 'net/bridge/bridge-nf-call-iptables'];
     const write = settings.map((name) => `[ ! -e /proc/sys/${name} ] || echo 1 > /proc/sys/${name}`).join('; ');
     await run('nsenter', [`--net=${netnsPath(netns)}`, 'sh', '-ec', write]);
   }
@@ -65,7 +85,7 @@ export class Network {
 
   /** Sets the routes to pods. @param nodes every node of the cluster. @param between also from node to node. */
   async route(nodes: readonly number[], networks: readonly PodNetwork[], between: boolean): Promise<void> {
-    const lines = networks.map(({ node, cidr }) => `route replace ${cidr} via ${nodeAddress(node)}`);
+    const lines = networks.map((network) => `route replace ${network.cidr} via ${via(network)}`);
     if (lines.length === 0) return;
     for (const netns of [this.controlPlane, this.outside]) await ipBatch(lines, netnsPath(netns));
     if (!between) return;
@@ -73,7 +93,7 @@ export class Network {
       const others = networks.filter(({ node }) => node !== from);
       if (others.length > 0)
         await ipBatch(
-          others.map(({ node, cidr }) => `route replace ${cidr} via ${nodeAddress(node)}`),
+          others.map((network) => `route replace ${network.cidr} via ${via(network)}`),
           netnsPath(this.netns(from)),
         );
     }
@@ -83,13 +103,21 @@ export class Network {
   async unroute(nodes: readonly number[], networks: readonly PodNetwork[], everywhere: boolean): Promise<void> {
     const from = [...nodes.map((node) => this.netns(node)), ...(everywhere ? [this.controlPlane, this.outside] : [])];
     for (const netns of from)
-      for (const { node, cidr } of networks)
-        await attempt('ip', ['-n', netns, 'route', 'delete', cidr, 'via', nodeAddress(node)]);
+      for (const network of networks)
+        await attempt('ip', ['-n', netns, 'route', 'delete', network.cidr, 'via', via(network)]);
   }
 
-  async #plug(netns: string, port: string, address: string): Promise<void> {
+  async #plug(netns: string, port: string, [address, address6]: readonly [string, string]): Promise<void> {
     await ipBatch([`link add ${port} netns ${this.controlPlane} type veth peer name eth0 netns ${netns}`]);
     await ipBatch([`link set ${port} master br0 up`], netnsPath(this.controlPlane));
-    await ipBatch(['link set lo up', `addr add ${address}/24 dev eth0`, 'link set eth0 up'], netnsPath(netns));
+    await ipBatch(
+      [
+        'link set lo up',
+        `addr add ${address}/24 dev eth0`,
+        `addr add ${address6}/64 dev eth0 nodad`,
+        'link set eth0 up',
+      ],
+      netnsPath(netns),
+    );
   }
 }

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { nodeAddress, nodeName, OUTSIDE_GATEWAY, POD_CIDR } from './names.ts';
+import { nodeAddress, nodeAddress6, nodeName, OUTSIDE_GATEWAY, POD_CIDRS } from './names.ts';
 import type { Pki } from './pki.ts';
 
 /** Where pods' programs have their control sockets, as the node sees it (pods.ts). */
@@ -53,7 +53,7 @@ export function writeNodeFiles({ folder, number, pki, proxy }: NodeFilesOptions)
   const text: Readonly<Record<string, string>> = {
     hostname: name,
     'machine-id': randomBytes(16).toString('hex'),
-    'node-ip': address,
+    'node-ip': `${address},${nodeAddress6(number)}`,
     hosts: `127.0.0.1 localhost\n${address} ${name}`,
     // Answers nothing: the machine's own resolver is out of a node's reach.
     'resolv.conf': `nameserver ${OUTSIDE_GATEWAY}`,
@@ -122,7 +122,7 @@ const kubeProxy = (mode: ProxyMode) => ({
   apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
   kind: 'KubeProxyConfiguration',
   mode,
-  clusterCIDR: POD_CIDR,
+  clusterCIDR: POD_CIDRS.join(),
   clientConnection: { kubeconfig: '/pki/kube-proxy.conf' },
   // These are the whole machine's settings, and cannot be written from a node's network namespace.
   conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' },

@@ -10,7 +10,7 @@ import { attempt, type Output, ROOT } from '../run.ts';
 import type { TestNode } from '../types.ts';
 import { addNode, type Hierarchy, remove as removeCgroups } from './cgroups.ts';
 import type { Records } from './leftovers.ts';
-import { nodeAddress, nodeName } from './names.ts';
+import { nodeAddress, nodeAddress6, nodeName } from './names.ts';
 import type { Network } from './network.ts';
 import { type ProxyMode, writeNodeFiles } from './node-files.ts';
 import type { Pki } from './pki.ts';
@@ -47,6 +47,8 @@ export class RealNode implements TestNode {
   readonly number: number;
   readonly name: string;
   readonly address: string;
+  /** One of each family, IPv4 first. */
+  readonly addresses: readonly string[];
   /** Its disk, as this machine sees it: `etc`, `var`, `opt`, `tmp`. */
   readonly folder: string;
   readonly #options: RealNodeOptions;
@@ -59,6 +61,7 @@ export class RealNode implements TestNode {
     this.number = options.number;
     this.name = nodeName(options.number);
     this.address = nodeAddress(options.number);
+    this.addresses = [this.address, nodeAddress6(options.number)];
     this.folder = join(options.folder, this.name);
   }
 
