@@ -44,7 +44,11 @@ const podObject = (spec: PodSpec): object => ({
 interface PodObject {
   readonly metadata: { readonly uid: string };
   readonly spec: { readonly nodeName?: string };
-  readonly status: { readonly podIP?: string; readonly phase?: string };
+  readonly status: {
+    readonly podIP?: string;
+    readonly podIPs?: readonly { readonly ip: string }[];
+    readonly phase?: string;
+  };
 }
 
 interface Running {
@@ -107,7 +111,8 @@ export class Pods {
       // tells the pod's old address for a moment.
       const found = await this.#ask(key, path, status.podIP);
       if (typeof found !== 'string') {
-        const host = hostOf(name, [status.podIP], found);
+        const addresses = (status.podIPs ?? []).map(({ ip }) => ip);
+        const host = hostOf(name, addresses, found);
         this.#running.set(key, { host, socket: found });
         return host;
       }
