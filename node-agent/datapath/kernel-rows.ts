@@ -4,11 +4,11 @@ import { createReconciler, type Reconciler, systemClock } from '@weir/reconciler
 import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
+import { DIRECTIONS } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
-import type { EndpointStateRow, IpcacheRow, SlotRow } from '../tables.ts';
+import type { EndpointStateRow, IpcacheRow, SlotContent, SlotRow } from '../tables.ts';
 import type { KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
-import type { RefusedCidrs } from './refused-cidrs.ts';
 
 /** Retries of a row from one line of the log to the next: about half a minute. */
 const TELL_EVERY = 20;
@@ -19,7 +19,6 @@ export interface KernelRowsOptions {
   readonly model: Pick<Planner, 'addressed'>;
   readonly numbers: Pick<Numbers, 'revision'>;
   readonly kernel: Pick<KernelStores, 'slots' | 'ipcache' | 'endpoints'>;
-  readonly refusedCidrs: RefusedCidrs;
   /** Nothing wants the slot any more. */
   readonly retire: (slot: number) => void;
   /** Whether an endpoint was not removed, and only lost its interface. */
@@ -35,7 +34,7 @@ export class KernelRows {
   readonly endpoints: Reconciler<EndpointStateRow>;
 
   constructor(options: KernelRowsOptions) {
-    const { db, tables, model, numbers, kernel, refusedCidrs, retire, isKept, moving, log } = options;
+    const { db, tables, model, numbers, kernel, retire, isKept, moving, log } = options;
     const { slots, ipcache, endpoints } = kernel;
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
     const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
@@ -71,16 +70,16 @@ export class KernelRows {
       name: 'kernel-ipcache',
       table: tables.ipcache,
       operations: {
-        update: (row) => refusedCidrs.give(row, () => ipcache.updateAll([row])),
+        update: (row) => ipcache.updateAll([row]),
         delete: (row) => {
           ipcache.delete(row.prefix);
         },
         updateBatch: (batch) => {
-          if (refusedCidrs.none && givenTogether(batch.map(({ row }) => row))) return;
+          if (givenTogether(batch.map(({ row }) => row))) return;
           // Some of them may be there: each by itself, to tell them from those that are refused.
           for (const item of batch) {
             try {
-              refusedCidrs.give(item.row, () => ipcache.updateAll([item.row]));
+              ipcache.updateAll([item.row]);
             } catch (error) {
               item.fail(error);
             }
@@ -97,7 +96,7 @@ export class KernelRows {
         update: (row) => {
           moving();
           try {
-            refusedCidrs.checkMove(endpoints.word(row.id), row);
+            this.#checkCidrs(row, slots.content(row.slot), endpoints.word(row.id)?.slot);
             endpoints.update(row);
           } catch (error) {
             if (error instanceof OrderError) endpoints.judgeAnew(row, () => numbers.revision());
@@ -108,6 +107,19 @@ export class KernelRows {
       },
       onError: onError('endpoint', (row: EndpointStateRow) => ({ endpoint: row.id })),
     });
+  }
+
+  /**
+   * Addresses of a CIDR that the kernel does not take are judged as what is around it: rules that name it wait.
+   * @throws OrderError
+   */
+  #checkCidrs({ id, slot }: EndpointStateRow, content: SlotContent | undefined, now: number | undefined): void {
+    if (content === undefined || now === slot) return;
+    for (const { row, deleted } of this.ipcache.failing())
+      if (!deleted && isLocalCidr(row.identity) && DIRECTIONS.some((way) => content.elements[way].has(row.identity)))
+        throw new OrderError(
+          `endpoint ${id} keeps its former rules: the kernel refuses ${row.prefix}, which the new rules name`,
+        );
   }
 
   async stop(): Promise<void> {

@@ -2,7 +2,7 @@ import { isLocalCidr } from '@weir/identity';
 import type { StateDB } from '@weir/statedb';
 import type { Logger, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
-import { changesAnything, contentOf, Pace, type Plan } from '../derive/contract.ts';
+import { changesAnything, Pace, type Plan } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { Afterwards, EVERY } from './afterwards.ts';
@@ -13,8 +13,6 @@ import { FlowPurge } from './flow-purge.ts';
 import { KernelRows } from './kernel-rows.ts';
 import type { KernelStores } from './kernel-stores.ts';
 import type { Numbers, Planner } from './planner.ts';
-import { RefusedCidrs, wordsOf } from './refused-cidrs.ts';
-import { withheldAddresses } from './withheld-addresses.ts';
 
 const PIECE = 1000;
 
@@ -60,27 +58,16 @@ export class PlanWriter {
   #repairing = false;
   readonly #afterwards: Afterwards;
   readonly #flows: FlowPurge;
-  readonly #refusedCidrs: RefusedCidrs;
 
   constructor(options: PlanWriterOptions) {
-    const { db, tables, model, kernel, clock } = options;
-    const { slots, ipcache, endpoints } = kernel;
+    const { db, kernel, clock } = options;
     this.#options = options;
     this.#pace = new Pace(clock.now, clock.yieldNow);
     this.#moved = clock.now();
     this.#afterwards = new Afterwards(db);
     this.#flows = new FlowPurge(this.#afterwards, kernel.conntrack, () => this.#endMark());
-    this.#refusedCidrs = new RefusedCidrs({
-      db,
-      tables,
-      content: (slot) => slots.content(slot),
-      atPrefix: (prefix) => ipcache.identityOf(prefix),
-      around: (identity) => model.around(identity),
-      words: () => wordsOf(model, endpoints),
-    });
     this.rows = new KernelRows({
       ...options,
-      refusedCidrs: this.#refusedCidrs,
       retire: (slot) => this.#retire(slot),
       isKept: (id) => this.#isKept(id),
       moving: () => {
@@ -164,7 +151,7 @@ export class PlanWriter {
     });
     await this.#reconcileSlots();
     this.#pace.restart();
-    const ipcache = await this.#knowable(plan.ipcache);
+    const ipcache = this.#knowable(plan.ipcache);
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await kernel.slots.forget(new Set(ipcache.map(({ identity }) => identity)));
@@ -211,36 +198,25 @@ export class PlanWriter {
     if (await this.#bump()) await this.endpoints.reconcile();
   }
 
-  /** The rows, with identity 0 for addresses for which the kernel, as it refuses a slot, would allow what must be dropped. The next plan has them again. */
-  async #knowable(ipcache: readonly IpcacheRow[]): Promise<readonly IpcacheRow[]> {
-    const refused = this.slots.failing().flatMap(({ row, deleted }) => (deleted ? [] : [row]));
+  /**
+   * The rows. While the kernel refuses a slot or a word, what was in force goes on, which knows nothing of identities that are new to it: addresses of pods and
+   * nodes that get others are unknown meanwhile, to every endpoint. The next plan has them again.
+   */
+  #knowable(ipcache: readonly IpcacheRow[]): readonly IpcacheRow[] {
+    const refused = this.slots.failing().some(({ deleted }) => !deleted) || this.#refusedStates().length > 0;
+    if (!refused) return ipcache;
     const planned = new Set(ipcache.map(({ prefix }) => prefix));
     const late = this.ipcache
       .failing()
       .flatMap(({ row, deleted }) => (deleted || planned.has(row.prefix) ? [] : [row]));
-    const rows = [...ipcache, ...late];
-    this.#refusedCidrs.tidy();
-    const waiting = new Set(this.#refusedStates().map(({ id }) => id));
-    if (refused.length + waiting.size === 0 || rows.length === 0) return ipcache;
     const { model, kernel } = this.#options;
-    const { endpoints, slots } = kernel;
-    const withheld = await this.#pace.run(
-      withheldAddresses(rows, {
-        refused: new Map(refused.map((row) => [row.slot, contentOf(row)])),
-        states: model.states(),
-        waiting,
-        word: (id) => endpoints.word(id),
-        content: (slot) => slots.content(slot),
-        around: (identity) => model.around(identity),
-      }),
-    );
-    const doubtful = rows.filter(({ prefix }) => withheld.has(prefix));
-    this.holds ||= doubtful.length > 0;
-    model.withholdAddresses(withheld);
-    return [
-      ...ipcache.filter(({ prefix }) => !withheld.has(prefix)),
-      ...doubtful.map((row) => ({ ...row, identity: 0 })),
-    ];
+    const doubtful = ({ prefix, identity }: IpcacheRow): boolean =>
+      !isLocalCidr(identity) && kernel.ipcache.identityOf(prefix) !== identity;
+    const rows = [...ipcache, ...late];
+    const withheld = rows.filter(doubtful);
+    this.holds ||= withheld.length > 0;
+    model.withholdAddresses(withheld.map(({ prefix }) => prefix));
+    return [...rows.filter((row) => !doubtful(row)), ...withheld.map((row) => ({ ...row, identity: 0 }))];
   }
 
   #refusedStates(): readonly EndpointStateRow[] {

@@ -1,66 +1,9 @@
 /** What a slot holds, between rows of the tables and entries of its two inner maps. */
 import { classKey, classValue, DIRECTION, VERDICT, type VerdictValue, verdictKey, verdictValue } from '@weir/bpf';
-import { ALLOW, DENY, type Decision, type Direction, opens, type Pieces } from '@weir/policy';
+import { ALLOW, DENY, type Decision, type Direction, type Pieces } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
-import {
-  type Around,
-  blocksKey,
-  both,
-  classOf,
-  DIRECTIONS,
-  FIRST_CLASS,
-  type KernelSlot,
-  type PortDecision,
-  passing,
-  passingKey,
-  rangesOf,
-} from '../derive/contract.ts';
+import { blocksKey, both, DIRECTIONS, FIRST_CLASS, type KernelSlot } from '../derive/contract.ts';
 import type { PerDirection, SlotContent, VerdictBlock } from '../tables.ts';
-
-export function classesOf({ elements }: Pick<SlotContent, 'elements'>, identity: number, around: Around): string {
-  return DIRECTIONS.map((direction) => classOf(elements[direction], identity, around)).join();
-}
-
-/** Equal texts are equal decisions of every packet of the identity. */
-export function decisionsOf(content: SlotContent, identity: number, around: Around): string {
-  return DIRECTIONS.map((direction) => passingKey(rangesOfPeer({ content, identity, around }, direction))).join('|');
-}
-
-/** An identity, as a slot's content judges it. */
-export interface Judged {
-  readonly content: SlotContent;
-  readonly identity: number;
-  readonly around: Around;
-}
-
-/** Whether some packet passes by the one, and by each of the others is denied or passes in a narrower or another way. */
-export function opensPeer(one: Judged, others: readonly Judged[], direction: Direction): boolean {
-  const ports = (judged: Judged): readonly PortDecision[] => passing(rangesOfPeer(judged, direction));
-  return others.reduce((left, other) => opened(left, ports(other)), ports(one)).length > 0;
-}
-
-/** Decisions for an identity, as ranges: no two have the same protocol and port. */
-function rangesOfPeer({ content, identity, around }: Judged, direction: Direction): ReturnType<typeof rangesOf> {
-  const { elements, rows } = content;
-  return rangesOf(rows[direction].get(classOf(elements[direction], identity, around)) ?? []);
-}
-
-/** The parts of ranges that open what others decide of the same ports. */
-function opened(ranges: readonly PortDecision[], others: readonly PortDecision[]): readonly PortDecision[] {
-  return others.reduce(
-    (left, other) =>
-      left.flatMap((range) => {
-        const apart = range.protocol !== other.protocol || range.to < other.from || other.to < range.from;
-        if (apart || opens(range, other)) return [range];
-        const [before, after] = [
-          { ...range, to: other.from - 1 },
-          { ...range, from: other.to + 1 },
-        ];
-        return [before, after].filter((part) => part.from <= part.to);
-      }),
-    ranges,
-  );
-}
 
 export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {
   return maps.ingress.size + maps.egress.size;
