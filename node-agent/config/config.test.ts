@@ -70,7 +70,7 @@ describe('parseConfig', () => {
     [['--cluster-name', 'a.b'], 'at most 32 lower-case letters'],
     [['--cluster-name', 'a'.repeat(33)], 'at most 32 lower-case letters'],
     [['--socket', 'weir.sock'], 'absolute path'],
-    [['--pod-cidr', '10.1.0.0'], 'with its length, of at least 4 addresses, such as 10.1.0.0/24'],
+    [['--pod-cidr', '10.1.0.0'], 'use a prefix of at least 4 addresses, such as 10.1.0.0/24'],
     [['--pod-cidr', '10.1.0.0/31'], 'at least 4 addresses'],
     [['--policy-enforcement', 'sometimes'], 'Allowed choices are default, always, never'],
     [['--allow-localhost', 'maybe'], 'true or false'],

@@ -87,7 +87,10 @@ it('an address that the kernel refuses keeps neither connections of deleted peer
     [{ endpointSelector: { matchLabels: { app: 'tenant' } }, ingress: [{ fromCIDR: ['203.0.113.1/32'] }] }],
   );
   const tenant = await lab.pod('t');
-  await core.upsertEndpoint(tenant.endpoint(4, { 'k8s:app': 'tenant' }));
+  // It waits: its rules name the address.
+  const waiting = expect(core.upsertEndpoint(tenant.endpoint(4, { 'k8s:app': 'tenant' }))).rejects.toThrow(
+    'the kernel refuses 203.0.113.1/32',
+  );
   await eventually(
     async () => failures(),
     (count) => count > 0,
@@ -126,4 +129,5 @@ it('an address that the kernel refuses keeps neither connections of deleted peer
   ).toBe(true);
   expect(await server.heard()).toBe(2);
   expect(failures()).toBeGreaterThan(0);
+  await waiting;
 });
