@@ -48,24 +48,31 @@ static __always_inline void flow_reverse(const struct ct_key *key, struct ct_key
 	}
 }
 
-/*
- * Sets p->reply, and which lookups make sense. An ICMP query and its answer share identifier and request type, which do not
- * swap sides.
- */
+/* Which lookups make sense. */
 static __always_inline void packet_orient(struct packet *p, __u8 protocol, const __u32 family)
 {
 	int query;
 
-	flow_reverse(&p->key, &p->reply, family);
 	p->track = TRACK_ALL;
 	if (protocol != icmp_of(family))
 		return;
 	query = icmp_query(p->icmp_type, family);
-	p->reply.rest = (p->reply.rest >> 32 << 32) | ((__u32)bpf_htons(query) << 16) | (__u16)p->key.rest;
 	if (query < 0)
 		p->track = 0;
 	else
 		p->track = query == p->icmp_type ? TRACK_FORWARD | TRACK_CREATE : TRACK_REPLY;
+}
+
+/*
+ * Sets p->reply, which most packets do not need: the flow that this one would be a reply of. An ICMP query and its answer share identifier and request
+ * type, which do not swap sides.
+ */
+static __always_inline void packet_reply(struct packet *p, const __u32 family)
+{
+	flow_reverse(&p->key, &p->reply, family);
+	if (p->key.protocol == icmp_of(family))
+		p->reply.rest = (p->reply.rest >> 32 << 32) | ((__u32)bpf_htons(icmp_query(p->icmp_type, family)) << 16) |
+				(__u16)p->key.rest;
 }
 
 /* A later fragment: the ports are those that its first one carried. `offset`: as struct headers has it. */

@@ -150,28 +150,28 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
  */
 static __always_inline enum state track(struct packet *p, __u32 bytes, const __u32 family)
 {
+	enum ct_status own = CT_MISS, status;
 	__u32 stamp = now_stamp();
+	bool anew = false;
 	struct ct_value *e;
-	enum ct_status status;
 
 	if (likely(p->track & TRACK_FORWARD)) {
 		e = ct_find(&p->key, family);
 		if (e) {
 			p->current = ct_current(&p->key, family, p->ep.word, p->local);
-			status = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
-			/* It begins anew. */
-			if (unlikely(status == CT_EXPIRED))
-				p->over = true;
-			if (status == CT_CURRENT || status == CT_UNDECIDED) {
-				if (unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags)))
-					return STATE_NEW;
-				if (unlikely(status == CT_UNDECIDED))
-					return STATE_UNDECIDED;
+			own = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
+			anew = unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags));
+			if (likely(own == CT_CURRENT && !anew)) {
 				ct_touch(e, p, false, bytes);
 				return STATE_CURRENT;
 			}
 		}
 	}
+	packet_reply(p, family);
+	if (own == CT_CURRENT || own == CT_UNDECIDED)
+		return anew ? STATE_NEW : STATE_UNDECIDED;
+	/* It begins anew. */
+	p->over = own == CT_EXPIRED;
 	if (p->track & TRACK_REPLY) {
 		e = ct_find(&p->reply, family);
 		if (e) {
