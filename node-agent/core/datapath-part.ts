@@ -12,7 +12,7 @@ export const datapathPart = definePart({
   flags: {
     ctEntries: flag<number | undefined>(
       '--ct-entries <number>',
-      `size of the conntrack map; ${MAPS.ct4.maxEntries} when absent`,
+      `size of each conntrack map, of IPv4 and of IPv6; ${MAPS.ct4.maxEntries} when absent`,
     ).argParser(ctEntries),
     datapathObject: flag<string | undefined>(
       '--datapath-object <file>',

@@ -2,16 +2,17 @@
  * Addresses that get another identity in a round in which rules change, too. Nobody knows which of the two changed first in the world.
  *
  * Guarantee: an endpoint is judged by its rules and the addresses of before, or by its rules and the addresses of after: the revision in its word says by
- * which. An endpoint whose word the kernel refuses knows nobody at these addresses until it has one.
+ * which. An endpoint whose word the kernel refuses stays behind: it knows nobody at addresses that have changed since, until it has one.
  */
 import { isLocalCidr } from '@weir/identity';
+import type { Pieces } from '@weir/policy';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 
 type Rules = Pick<EndpointStateRow, 'slot' | 'enforced'>;
 
 export interface Changing {
-  /** By prefix: the identity that the address had. */
-  readonly moved: ReadonlyMap<string, number>;
+  /** The identity that the kernel has for addresses of a prefix now. */
+  readonly was: (prefix: string) => number;
   /** Endpoints that get words in this round. */
   readonly states: readonly EndpointStateRow[];
   /** What an endpoint's word says now; undefined: it has none. */
@@ -26,18 +27,23 @@ export interface Changing {
  * The rows, of which those that change beside rules say what they were, too. One that was left changing, as a word was refused or a plan broke off, stays as
  * it is or is unknown to endpoints of before. CIDRs have their numbers at once: rules that do not name them judge by what is around them.
  */
-export function versioned(rows: readonly IpcacheRow[], options: Changing): readonly IpcacheRow[] {
-  const { moved, there, revision } = options;
+export function* versioned(rows: readonly IpcacheRow[], options: Changing): Pieces<readonly IpcacheRow[]> {
+  const { was, there, revision } = options;
   const beside = changesRules(options);
   let since: number | undefined;
-  return rows.map((row) => {
+  const out: IpcacheRow[] = [];
+  for (const row of rows) {
     const last = there(row.prefix);
-    if (last?.before !== undefined && last.identity === row.identity) return { ...row, before: last.before };
-    const from = beside && !isLocalCidr(row.identity) ? moved.get(row.prefix) : undefined;
-    if (last?.before === undefined && from === undefined) return row;
-    since ??= revision();
-    return { ...row, before: { identity: last?.before === undefined ? (from ?? 0) : 0, since } };
-  });
+    if (last?.before !== undefined && last.identity === row.identity) out.push({ ...row, before: last.before });
+    else if (last?.before === undefined && (!beside || isLocalCidr(row.identity))) out.push(row);
+    else {
+      yield;
+      const identity = last?.before === undefined ? was(row.prefix) : 0;
+      since ??= revision();
+      out.push(identity === row.identity ? row : { ...row, before: { identity, since } });
+    }
+  }
+  return out;
 }
 
 function changesRules({ states, word }: Changing): boolean {
@@ -56,11 +62,9 @@ export function settled(rows: Iterable<IpcacheRow>): readonly IpcacheRow[] {
   return Array.from(rows, ({ before: _, ...row }) => row);
 }
 
-/** Those that are still to become unknown to endpoints whose words are refused. */
-export function closed(rows: Iterable<IpcacheRow>): readonly IpcacheRow[] {
-  return Array.from(rows).flatMap((row) =>
-    row.before === undefined || row.before.identity === 0 ? [] : [{ ...row, before: { ...row.before, identity: 0 } }],
-  );
+/** Rows that were changing, as they are once endpoints are left behind: unknown to those whose revision is older than `since`. */
+export function unknownBefore(rows: Iterable<IpcacheRow>, since: number): readonly IpcacheRow[] {
+  return Array.from(rows, (row) => ({ ...row, before: { identity: 0, since } }));
 }
 
 /** A CIDR's exceptions before it: a slot that names both is to judge them by their own. */

@@ -85,18 +85,23 @@ export class EndpointStore {
     this.#write(row);
   }
 
+  /** Whether the endpoint's flows were judged again since the kernel refused this row. */
+  wasJudgedAnew({ id, revision }: EndpointStateRow): boolean {
+    return this.#row(id)?.refused === revision;
+  }
+
   /**
    * The endpoint keeps its policy, as the kernel refuses the wanted one; but its flows are judged again, under a revision that neither
    * has, by what has changed besides.
    */
-  judgeAnew({ id, ifindex, revision: refused }: EndpointStateRow, revision: () => number): void {
+  judgeAnew({ id, ifindex, revision: refused }: EndpointStateRow, revision: number): void {
     const row = this.#row(id);
-    if (row === undefined || row.ifindex !== ifindex || row.refused === refused) return;
+    if (row === undefined || row.ifindex !== ifindex) return;
     const key = endpointKey.encode(ifindex);
     const bytes = this.#map.lookup(key);
     const value = bytes === undefined ? undefined : endpointValue.decode(bytes);
     if (value?.id !== id) return;
-    const next = { revision: revision() };
+    const next = { revision };
     this.#map.update(key, endpointValue.encode({ ...value, ...next }));
     const { found, written, acknowledged } = row;
     this.#put({

@@ -8,7 +8,7 @@ import { DIRECTIONS } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow, SlotContent, SlotRow } from '../tables.ts';
 import type { KernelStores } from './kernel-stores.ts';
-import type { Numbers, Planner } from './planner.ts';
+import type { Planner } from './planner.ts';
 
 /** Retries of a row from one line of the log to the next: about half a minute. */
 const TELL_EVERY = 20;
@@ -17,7 +17,6 @@ export interface KernelRowsOptions {
   readonly db: StateDB;
   readonly tables: Pick<Tables, 'slots' | 'ipcache' | 'endpointStates' | 'kernelReconcilers' | 'kernelFailures'>;
   readonly model: Pick<Planner, 'addressed'>;
-  readonly numbers: Pick<Numbers, 'revision'>;
   readonly kernel: Pick<KernelStores, 'slots' | 'ipcache' | 'endpoints'>;
   /** Nothing wants the slot any more. */
   readonly retire: (slot: number) => void;
@@ -34,7 +33,7 @@ export class KernelRows {
   readonly endpoints: Reconciler<EndpointStateRow>;
 
   constructor(options: KernelRowsOptions) {
-    const { db, tables, model, numbers, kernel, retire, isKept, moving, log } = options;
+    const { db, tables, model, kernel, retire, isKept, moving, log } = options;
     const { slots, ipcache, endpoints } = kernel;
     const report = { db, health: tables.kernelReconcilers, failures: tables.kernelFailures };
     const retry = { db, report, minBackoffMs: 50, maxBackoffMs: 2000 };
@@ -95,13 +94,8 @@ export class KernelRows {
       operations: {
         update: (row) => {
           moving();
-          try {
-            this.#checkCidrs(row, slots.content(row.slot), endpoints.word(row.id)?.slot);
-            endpoints.update(row);
-          } catch (error) {
-            if (error instanceof OrderError) endpoints.judgeAnew(row, () => numbers.revision());
-            throw error;
-          }
+          this.#checkCidrs(row, slots.content(row.slot), endpoints.word(row.id)?.slot);
+          endpoints.update(row);
         },
         delete: ({ id }) => endpoints.delete(id, { everywhere: !isKept(id) }),
       },

@@ -41,8 +41,12 @@ function world() {
   };
   /** By endpoint. */
   const words = new Map<number, EndpointStateRow>();
+  /** What the kernel has for addresses. */
+  const had = new Map<string, number>();
   /** What addresses were given. */
   const given: IpcacheRow[] = [];
+  /** Endpoints whose flows were judged again, under which revision. */
+  const judged = new Map<number, { readonly refused: number; readonly revision: number }>();
   const edited: number[] = [];
   /** Identities that slots are to remember nothing of, and what the kernel had taken by then. */
   const forgotten: (readonly [readonly number[], readonly string[]])[] = [];
@@ -96,7 +100,7 @@ function world() {
             given.push(row);
           }
         },
-        identityOf: () => undefined,
+        identityOf: (prefix: string) => had.get(prefix),
         delete: (prefix: string) => {
           order.push(`delete ${prefix}`);
           return true;
@@ -109,6 +113,11 @@ function world() {
           words.set(row.id, row);
         },
         word: (id: number) => words.get(id),
+        wasJudgedAnew: ({ id, revision: of }: EndpointStateRow) => judged.get(id)?.refused === of,
+        judgeAnew: ({ id, revision: refused }: EndpointStateRow, under: number) => {
+          judged.set(id, { refused, revision: under });
+          order.push(`judge ${id}`);
+        },
         editedFound: () => edited,
         doubt: (id: number) => order.push(`doubt ${id}`),
         delete: (id: number, { everywhere }: { readonly everywhere: boolean }) =>
@@ -192,6 +201,8 @@ function world() {
     words,
     edited,
     given,
+    had,
+    judged,
     forgotten,
     refused,
     order,
@@ -317,7 +328,8 @@ describe('where an endpoint gets other rules', () => {
   const ipcache = [pod('10.0.0.8/32'), cidr('192.0.2.0/24', 1)];
   const plan = { ipcache, moved, endpoints: [{ ...state(1), slot: 5, revision: 2 }] };
   it('an address is what it was to words of before, and CIDRs have their numbers before', async () => {
-    const { writer, given, words, carryOut } = world();
+    const { writer, given, had, words, carryOut } = world();
+    had.set('10.0.0.8/32', 301);
     await carryOut({ endpoints: [{ ...state(1), slot: 4 }, state(2)] });
     const wrote = await carryOut(plan);
     expect(wrote.filter((what) => what !== '192.0.2.0/24')).toEqual(['10.0.0.8/32', 'word 1', 'quiesce', 'end']);
@@ -331,13 +343,16 @@ describe('where an endpoint gets other rules', () => {
   });
 
   it('an endpoint whose word is refused knows nobody at the address meanwhile, and all others are of the new world', async () => {
-    const { writer, given, words, refused, carryOut, until } = world();
+    const { writer, given, had, judged, words, refused, carryOut, until } = world();
+    had.set('10.0.0.8/32', 301);
     await carryOut({ endpoints: [{ ...state(1), slot: 4 }, state(2)] });
     refused.add('word 1');
     await carryOut(plan);
     const [, last] = given.filter(({ prefix }) => prefix === '10.0.0.8/32');
     expect(last).toMatchObject({ identity: 300, before: { identity: 0 } });
     expect(words.get(1)?.revision).toBeLessThan(last?.before?.since ?? 0);
+    // The kernel takes no word of it, so that its flows cannot be judged anew either.
+    expect(judged.size).toBe(0);
     expect(words.get(2)?.revision).toBeGreaterThanOrEqual(last?.before?.since ?? Infinity);
     refused.clear();
     await until('word 1');

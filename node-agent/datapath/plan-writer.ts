@@ -6,7 +6,7 @@ import { changesAnything, Pace, type Plan } from '../derive/contract.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 import { Afterwards, EVERY } from './afterwards.ts';
-import { closed, longestFirst, settled, versioned } from './changing-addresses.ts';
+import { longestFirst, settled, unknownBefore, versioned } from './changing-addresses.ts';
 import type { Clock } from './clock.ts';
 import { finishAdoption } from './finish-adoption.ts';
 import { FlowPurge } from './flow-purge.ts';
@@ -104,6 +104,7 @@ export class PlanWriter {
     await this.#saveNumbers();
     await this.#grow(plan, signal);
     await this.#shrink(plan);
+    await this.#settleAddresses(false);
     if (plan.rules && !this.adopted) this.#finishAdoption();
     this.#carried ||= plan.rules;
     this.#carrying = false;
@@ -132,6 +133,7 @@ export class PlanWriter {
     // While a plan has broken off, states are ahead of what they need: it is carried out again, with what is due.
     if (this.#carrying) return;
     if (await this.#bump()) await this.endpoints.reconcile();
+    await this.#settleAddresses(false);
     this.#endMark();
   }
 
@@ -155,77 +157,94 @@ export class PlanWriter {
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await kernel.slots.forget(new Set(ipcache.map(({ identity }) => identity)));
-    const rows = this.#versioned(ipcache, plan.moved, states);
+    const rows = await this.#versioned(ipcache, states);
     const changing = rows.some(({ before }) => before !== undefined);
     // A packet that has read a word of before the last plan must not meet addresses of after this one.
     if (rows.some(({ prefix, before }) => before === undefined && plan.moved.has(prefix))) await this.#quiesceMoved();
     await this.#writeAddresses(rows);
     await this.#flows.before(plan.endpoints, signal);
     // Their words are to be of the world in which the addresses have changed.
-    await this.#writeStates(changing ? model.bump(states.map(({ id }) => id)) : plan.endpoints);
+    const late = changing || this.#changing().length > 0;
+    await this.#writeStates(late ? model.bump(states.map(({ id }) => id)) : plan.endpoints);
     // What was found is judged by it again wherever addresses have changed.
     if (!plan.rules && plan.moved.size > 0) this.#afterwards.add('bump', [EVERY]);
     await this.#bump();
     await this.endpoints.reconcile();
-    await this.#settleAddresses();
+    await this.#settleAddresses(changing);
     await this.#options.kernel.clearFlows();
   }
 
-  #versioned(rows: readonly IpcacheRow[], moved: Plan['moved'], states: readonly EndpointStateRow[]) {
+  async #versioned(rows: readonly IpcacheRow[], states: readonly EndpointStateRow[]): Promise<readonly IpcacheRow[]> {
     const { db, tables, numbers, kernel } = this.#options;
     using snapshot = db.read();
-    return versioned(rows, {
-      moved,
+    const options = {
       states,
-      word: (id) => kernel.endpoints.word(id),
-      there: (prefix) => snapshot.get(tables.ipcache, prefix),
+      was: (prefix: string) => kernel.ipcache.identityOf(prefix) ?? 0,
+      word: (id: number) => kernel.endpoints.word(id),
+      there: (prefix: string) => snapshot.get(tables.ipcache, prefix),
       revision: () => numbers.revision(),
-    });
+    };
+    return await this.#pace.run(versioned(rows, options));
   }
 
-  /** All words are written, or refused. */
-  async #settleAddresses(): Promise<void> {
+  #changing(): readonly IpcacheRow[] {
     const { db, tables } = this.#options;
     using snapshot = db.read();
-    const rows = [...snapshot.list(tables.ipcache, 'changing', '')];
-    const refused = this.#refusedStates().length > 0;
-    const settling = refused ? closed(rows) : settled(rows);
-    if (settling.length === 0) return;
-    // All others have words of the world in which the addresses have changed.
-    if (refused) this.#afterwards.add('bump', [EVERY]);
-    else await this.#quiesceMoved();
-    await this.#writeAddresses(settling);
+    return [...snapshot.list(tables.ipcache, 'changing', '')];
+  }
+
+  /** All words are written, or refused. `changed`: since the last time addresses have changed beside rules. */
+  async #settleAddresses(changed: boolean): Promise<void> {
+    const { model, numbers, kernel } = this.#options;
+    const rows = this.#changing();
+    const hasRules = ({ id }: EndpointStateRow): boolean => (kernel.endpoints.word(id)?.slot ?? 0) !== 0;
+    const behind = this.#refusedStates().filter(hasRules);
+    const waiting = this.#refusedStates((error) => error instanceof OrderError).filter(hasRules);
+    if (behind.length === 0) {
+      if (rows.length === 0) return;
+      await this.#quiesceMoved();
+      await this.#writeAddresses(settled(rows));
+    } else if (changed || waiting.some((row) => !kernel.endpoints.wasJudgedAnew(row))) {
+      // Flows of those that wait for something else are judged again by a revision of before; all others have words of after.
+      const [before, since] = [numbers.revision(), numbers.revision()];
+      await this.#writeAddresses(unknownBefore(rows, since));
+      const left = new Set(behind.map(({ id }) => id));
+      for (const row of waiting) kernel.endpoints.judgeAnew(row, before);
+      this.#afterwards.add(
+        'bump',
+        Iterator.from(model.states()).flatMap(({ id }) => (left.has(id) ? [] : [id])),
+      );
+    }
     if (await this.#bump()) await this.endpoints.reconcile();
   }
 
   /**
-   * The rows. While the kernel refuses a slot or a word, what was in force goes on, which knows nothing of identities that are new to it: addresses of pods and
+   * The rows. While the kernel refuses a slot, what it had goes on, which knows nothing of identities that are new to it: addresses of pods and
    * nodes that get others are unknown meanwhile, to every endpoint. The next plan has them again.
    */
   #knowable(ipcache: readonly IpcacheRow[]): readonly IpcacheRow[] {
-    const refused = this.slots.failing().some(({ deleted }) => !deleted) || this.#refusedStates().length > 0;
-    if (!refused) return ipcache;
+    if (!this.slots.failing().some(({ deleted }) => !deleted)) return ipcache;
+    const { model, kernel } = this.#options;
     const planned = new Set(ipcache.map(({ prefix }) => prefix));
     const late = this.ipcache
       .failing()
       .flatMap(({ row, deleted }) => (deleted || planned.has(row.prefix) ? [] : [row]));
-    const { model, kernel } = this.#options;
-    const doubtful = ({ prefix, identity }: IpcacheRow): boolean =>
-      !isLocalCidr(identity) && kernel.ipcache.identityOf(prefix) !== identity;
-    const rows = [...ipcache, ...late];
-    const withheld = rows.filter(doubtful);
+    const withheld: string[] = [];
+    const rows = [...ipcache, ...late].map((row): IpcacheRow => {
+      if (isLocalCidr(row.identity) || kernel.ipcache.identityOf(row.prefix) === row.identity) return row;
+      withheld.push(row.prefix);
+      return { ...row, identity: 0 };
+    });
     this.holds ||= withheld.length > 0;
-    model.withholdAddresses(withheld.map(({ prefix }) => prefix));
-    return [...rows.filter((row) => !doubtful(row)), ...withheld.map((row) => ({ ...row, identity: 0 }))];
+    model.withholdAddresses(withheld);
+    return rows;
   }
 
-  #refusedStates(): readonly EndpointStateRow[] {
+  #refusedStates(by = (error: unknown) => !(error instanceof InterfaceGoneError)): readonly EndpointStateRow[] {
     const { model } = this.#options;
     return this.endpoints
       .failing()
-      .flatMap(({ row, deleted, error }) =>
-        deleted || error instanceof InterfaceGoneError ? [] : (model.state(row.id) ?? []),
-      );
+      .flatMap(({ row, deleted, error }) => (deleted || !by(error) ? [] : (model.state(row.id) ?? [])));
   }
 
   async #writeAddresses(rows: readonly IpcacheRow[]): Promise<void> {

@@ -24,8 +24,6 @@ export interface Planner {
   state(endpoint: number): EndpointStateRow | undefined;
   /** Whether some address has the identity, once the current plan is in the kernel. */
   addressed(identity: number): boolean;
-  /** The identity that a CIDR's addresses would have without it: of the CIDR around it, or the world's. */
-  around(identity: number): number;
   /** New revisions for endpoints whose decisions may differ. */
   bump(endpoints: Iterable<number>): readonly EndpointStateRow[];
 

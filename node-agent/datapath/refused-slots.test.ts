@@ -27,7 +27,7 @@ afterEach(async () => {
 async function refused(
   before: readonly Input[],
   change: readonly Input[],
-  { what = /weir_classes|policy_classes/, peer = REMOTE[2] as string } = {},
+  { what = /weir_classes|policy_classes/, peer = REMOTE[2] as string, but = (_: string): boolean => false } = {},
 ) {
   const node = new Node();
   const history = [...start(), ...before];
@@ -37,8 +37,8 @@ async function refused(
   node.begin();
   let room = false;
   let refusals = 0;
-  node.refuses = (operation) => {
-    const no = !room && what.test(operation);
+  node.refuses = (operation, key) => {
+    const no = !room && what.test(operation) && !but(Buffer.from(key ?? []).toString('hex'));
     if (no) refusals += 1;
     return no;
   };
@@ -307,6 +307,33 @@ describe('a CIDR', () => {
     await world.give();
     expect([world.goes(outside), world.goes('192.0.2.77')]).toEqual([false, false]);
     expect(world.passed(world.node.log)).toEqual([]);
+  });
+
+  it('that keeps an endpoint at the rules before opens them to no pod whose labels only the new ones know', async () => {
+    const other = '10.0.5.2';
+    const world = await refused(
+      [input.policy('p', 1, [everybody, deny('b', 'c')]), input.remote(2, 302)],
+      [
+        ...[input.peerSet('b', [301, 311]), input.identity(311, 'b'), input.remote(2, 311)],
+        input.policy('p', 2, [everybody, deny('b', 'c', 'd'), cidr('deny', '198.51.100.0/24')]),
+      ],
+      // Addresses that the kernel has it takes: those of pods.
+      { what: /update ipcache/, but: (key) => key.includes(Buffer.from([10, 0, 1, 3]).toString('hex')) },
+    );
+    expect(world.passed(world.meanwhile)).toEqual([]);
+    // Endpoint 2 has no rules: it goes on with everybody.
+    const second = PROBES.findIndex(({ direction, peer }) => direction === 'egress' && peer === REMOTE[2]);
+    expect(world.node.verdicts().get(2)?.[second]).toBe(true);
+    expect(world.goes(other)).toBe(false);
+    // A pod that comes is unknown to the rules before, too.
+    world.relax();
+    world.agent.apply([input.remote(0, 311)]);
+    await world.agent.round();
+    expect(world.goes(REMOTE[0])).toBe(false);
+    await world.give();
+    expect(world.passed(world.node.log)).toEqual([]);
+    expect(world.node.overstaying()).toEqual([]);
+    expect(world.node.verdicts()).toEqual(await world.settled([input.remote(0, 311)]));
   });
 
   it('that keeps an endpoint at the rules before leaves no flow to a pod that both deny by now', async () => {

@@ -267,11 +267,6 @@ export class Model {
     return this.#derivers.addresses.has(identity);
   }
 
-  /** The identity that a CIDR's addresses would have without it. See `Around`. */
-  around(identity: number): number {
-    return this.#derivers.cidrPeers.around(identity);
-  }
-
   /** See `AllDerivers`. */
   members(hash: SelectorHash): readonly number[] | undefined {
     return this.#derivers.members(hash);
