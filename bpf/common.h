@@ -23,6 +23,8 @@
 /* In every network namespace. */
 #define LOOPBACK_IFINDEX 1
 
+#define NS_PER_SECOND 1000000000ULL
+
 /* Ticks of 2^30 ns (1.07 s): a shift in the fast path instead of a division. */
 #define TICK_SHIFT 30
 #define TICKS(seconds) ((__u32)((seconds) * 1000000000ULL >> TICK_SHIFT))

@@ -46,8 +46,8 @@ enum ct_status {
 	CT_EXPIRED, /* its time is over, and it is remembered: not of TCP */
 };
 
-/* The tag of a word (layout.h): bits 32..61. */
-#define CT_TAG(word) ((word) << 2 >> 34)
+/* The tag of a word (layout.h): bits 32..60. */
+#define CT_TAG(word) ((word) << 3 >> 35)
 
 static __always_inline __u64 ct_tag(const struct ct_key *key, __u32 family)
 {
@@ -59,7 +59,7 @@ static __always_inline __u64 ct_tag(const struct ct_key *key, __u32 family)
 		mixed = (mixed ^ (mixed >> 32) ^ key->dst6.words[1]) * 0xff51afd7ed558ccdULL;
 	}
 	mixed = (mixed ^ (mixed >> 32) ^ key->rest) * 0xc4ceb9fe1a85ec53ULL;
-	return (mixed & ~(CT_DENIED | CT_LOCAL)) >> 32 << 32;
+	return (mixed & ~(CT_DENIED | CT_LOCAL | CT_PROXIED)) >> 32 << 32;
 }
 
 /* The map of the family: two calls, so that each is made without looking which map it is. */
@@ -144,7 +144,7 @@ static __always_inline enum ct_status ct_look(struct ct_value *e, __u8 protocol,
 			WRITE_ONCE(e->stamp, stamp);
 		}
 	}
-	return likely(found == current) ? CT_CURRENT : CT_UNDECIDED;
+	return likely((found & ~CT_PROXIED) == current) ? CT_CURRENT : CT_UNDECIDED;
 }
 
 /* What a packet of the flow says of its state, beside what is stored. */
@@ -183,12 +183,20 @@ static __always_inline bool tcp_opens(__u8 tcp_flags)
  * Stores what the revision in `current` decided, unless the entry changed since `seen` was read or holds a newer decision.
  * A denied flow may be allowed by the same revision: a policy that becomes wider may keep its number.
  */
-static __always_inline void ct_settle(struct ct_value *e, __u64 seen, __u64 current, bool allowed)
+static __always_inline void ct_settle(struct ct_value *e, __u64 seen, __u64 current, bool allowed, __u32 listener)
 {
 	__s32 newer = (__s32)((__u32)current - (__u32)seen);
 
-	if (newer > 0 || (newer == 0 && allowed))
-		__sync_val_compare_and_swap(&e->word, seen, allowed ? current : current | CT_DENIED);
+	if (newer < 0 || (newer == 0 && !allowed))
+		return;
+	if (!allowed) {
+		/* Whom it was with stays known: decide_again. */
+		current |= CT_DENIED | (seen & CT_PROXIED);
+	} else if (unlikely(listener)) {
+		WRITE_ONCE(((__u16 *)&e->flags)[1], listener);
+		current |= CT_PROXIED;
+	}
+	__sync_val_compare_and_swap(&e->word, seen, current);
 }
 
 /* A flow that goes on though its time was over. */
@@ -196,117 +204,6 @@ static __always_inline void ct_revive(struct ct_value *e)
 {
 	WRITE_ONCE(e->last_seen, now_ticks());
 	WRITE_ONCE(e->stamp, now_stamp());
-}
-
-/* What one endpoint has of the table, and may have. */
-static __always_inline struct ct_share *ct_share_of(const struct packet *p)
-{
-	__u32 key = p->ep.id & (CT_SHARES - 1);
-
-	return bpf_map_lookup_elem(&ct_shares, &key);
-}
-
-/*
- * User space collects what is over. Where it has not for a minute, a packet for which there is no room does, at most once a minute: it looks at the whole
- * tables, some 25 ms for 262,144 flows. Without that a node whose agent is gone would fill up for good.
- */
-#define COLLECTED_SECONDS 60
-/* A handshake that has been silent for longer makes room. */
-#define HANDSHAKE_SECONDS 5
-
-static __always_inline long ct_collect_flow(const struct ct_key *key, struct ct_value *e, __u32 now, const __u32 family)
-{
-	__u64 word = READ_ONCE(e->word);
-	__u32 flags = READ_ONCE(e->flags), id = key->endpoint & (CT_SHARES - 1);
-	__s32 idle = (__s32)(now - READ_ONCE(e->last_seen));
-	bool half_open = key->protocol == IPPROTO_TCP && !(word & CT_DENIED) && !ct_established(flags);
-	struct ct_share *share;
-	struct ct_key flow;
-
-	if (idle <= (__s32)ct_memory(key->protocol, word, flags) && !(half_open && idle > (__s32)TICKS(HANDSHAKE_SECONDS)))
-		return 0;
-	__builtin_memcpy(&flow, key, family == 6 ? sizeof(flow) : CT4_KEY_BYTES);
-	share = bpf_map_lookup_elem(&ct_shares, &id);
-	if (ct_remove(&flow, family) == 0 && share)
-		__sync_fetch_and_add(&share->flows, -1);
-	return 0;
-}
-
-static long ct_collect_v4(void *map, struct ct_key *key, struct ct_value *e, __u32 *now)
-{
-	return ct_collect_flow(key, e, *now, 4);
-}
-
-static long ct_collect_v6(void *map, struct ct_key *key, struct ct_value *e, __u32 *now)
-{
-	return ct_collect_flow(key, e, *now, 6);
-}
-
-/* Whether there may be more room than before. */
-static __noinline bool ct_collect(void)
-{
-	__u32 setting = SETTING_COLLECTED, now = now_ticks(), before;
-	__u32 *collected = bpf_map_lookup_elem(&settings, &setting);
-
-	if (!collected)
-		return false;
-	before = READ_ONCE(*collected);
-	if (now - before < TICKS(COLLECTED_SECONDS) || __sync_val_compare_and_swap(collected, before, now) != before)
-		return false;
-	bpf_for_each_map_elem(&ct4, ct_collect_v4, &now, 0);
-	bpf_for_each_map_elem(&ct6, ct_collect_v6, &now, 0);
-	return true;
-}
-
-static __always_inline __u32 ct_store(struct ct_share *share, const struct ct_key *key, __u32 family, const struct ct_value *v)
-{
-	__u32 most = READ_ONCE(share->most), refused = REASON_CT_SHARE;
-
-	if (!most || READ_ONCE(share->flows) < (__s32)most) {
-		long error = ct_update(key, family, v, BPF_NOEXIST);
-
-		if (!error) {
-			__sync_fetch_and_add(&share->flows, 1);
-			return REASON_NONE;
-		}
-		if (error != -EEXIST)
-			return REASON_CT_FULL;
-		refused = REASON_CT_FULL;
-	}
-	/* One that is counted already begins anew. */
-	return ct_update(key, family, v, BPF_EXIST) ? refused : REASON_NONE;
-}
-
-/*
- * Begins a flow. Of TCP the packet is a bare SYN, which says nothing of the flow's state. Returns why it cannot be stored: the table is full, or
- * the endpoint has as much of it as it may.
- */
-static __noinline __maybe_unused __u32 ct_create(const struct packet *p, __u64 current, __u32 cookie, __u32 bytes)
-{
-	struct ct_share *share = ct_share_of(p);
-	struct ct_value v = {
-		.word = current,
-		.last_seen = now_ticks(),
-		.stamp = now_stamp(),
-		.cookie = cookie,
-		.packets = 1,
-		.bytes = bytes,
-	};
-	__u32 refused;
-
-	if (!share)
-		return REASON_CT_SHARE;
-	refused = ct_store(share, &p->key, p->family, &v);
-	return likely(refused == REASON_NONE) || !ct_collect() ? refused : ct_store(share, &p->key, p->family, &v);
-}
-
-/* The flow is none any more. */
-static __noinline __maybe_unused void ct_delete(const struct packet *p, const struct ct_key *flow)
-{
-	struct ct_share *share = ct_share_of(p);
-
-	if (ct_remove(flow, p->family) == 0 && share)
-		__sync_fetch_and_add(&share->flows, -1);
 }
 
 #endif

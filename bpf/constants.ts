@@ -16,6 +16,18 @@ export const PROTOCOL = { other: 0, icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 
 
 /** `settings` key 0, bit 0: events for allowed new flows. */
 export const SETTINGS = { allowEvents: 1 } as const;
+/** Key of `settings`: the port of the DNS proxy; 0: there is none. */
+export const SETTING_PROXY_PORT = 2;
+/** Key of `settings`: packets that an endpoint may send to proxies in a second, and twice as many at once; 0: 1,000. */
+export const SETTING_PROXY_RATE = 3;
+/**
+ * Marks of packets between the kernel and proxies, the bits of MARK_PROXY: what a pod sends, and what a server answers, to be delivered on this node; what a
+ * proxy sends.
+ */
+export const MARK_PROXY = 0xf00;
+export const MARK_TO_PROXY = 0x200;
+export const MARK_ANSWER = 0x300;
+export const MARK_FROM_PROXY = 0xa00;
 
 export const EVENT_KIND = { drop: 1, allow: 2 } as const;
 
@@ -77,6 +89,7 @@ const REASONS: readonly Reason[] = [
     'group-address',
     'The packet goes to a broadcast or multicast address, and the policy does not allow the host and all pods.',
   ),
+  reason(18, 'no-proxy', 'A policy rule hands the flow to a proxy, and there is none.'),
   reason(19, 'source-range', "The client is in none of the Service's source ranges."),
   reason(20, 'nat-full', 'The table of translated flows is full, and the packet would leave with an address of a pod.'),
   reason(21, 'nat-share', 'The endpoint has its whole share of translated flows.'),
@@ -87,12 +100,20 @@ const REASONS: readonly Reason[] = [
     'nat-unknown',
     'An ICMP error about no known flow would leave with an address of a pod, or headers that cannot be translated.',
   ),
+  reason(25, 'no-authentication', 'A policy rule asks both ends to authenticate, and Weir authenticates nobody.'),
+  reason(26, 'proxy-rate', 'The endpoint asks a proxy more in a second than it may.'),
   reason(32, 'forwarded', 'The packet passed.', false),
   reason(33, 'ct-full', 'The connection table is full; an allowed packet passed untracked.', false),
   reason(
     35,
     'ct-share',
-    'The endpoint has its whole share of the connection table; an allowed packet passed untracked.',
+    'The endpoint or its peer has as much of the connection table as it may; an allowed packet passed untracked.',
+    false,
+  ),
+  reason(
+    36,
+    'ct-evicted',
+    'The endpoint or its peer has as much of the connection table as it may; an unanswered flow of it was forgotten for a new one.',
     false,
   ),
   reason(34, 'event-lost', 'An event was not reported: rate limit or full buffer.', false),

@@ -15,7 +15,6 @@
 #define SHARED_BURST 500
 #define OWN_RATE 20
 #define OWN_BURST 20
-#define NS_PER_SECOND 1000000000ULL
 
 static __always_inline bool event_spend(__u32 key, __u64 now, __u64 rate, __u64 burst)
 {

@@ -27,8 +27,8 @@ function taken(): DatapathEvent[] {
   return all;
 }
 
-const out = (dport: number) =>
-  ethernet(ipv4({ src: '10.0.0.1', dst: '10.0.0.2', protocol: 6, payload: tcp({ sport: 40_000, dport }) }));
+const out = (dport: number, dst = '10.0.0.2') =>
+  ethernet(ipv4({ src: '10.0.0.1', dst, protocol: 6, payload: tcp({ sport: 40_000, dport }) }));
 
 beforeAll(() => {
   path.endpoint({ flags: ENFORCED, revision: 42 });
@@ -39,6 +39,10 @@ beforeAll(() => {
     [
       { class: 1, direction: 'egress', protocol: 'tcp', port: 80, verdict: 'allow', cookie: 11 },
       { class: 1, direction: 'egress', protocol: 'tcp', port: 81, verdict: 'deny', cookie: 12 },
+      // The host, whom no rule names.
+      { class: 0, direction: 'egress', protocol: 'tcp', port: 81, verdict: 'allow', cookie: 13 },
+      { class: 0, direction: 'egress', protocol: 'tcp', port: 82, verdict: 'allow', cookie: 13 },
+      { class: 0, direction: 'egress', protocol: 'tcp', port: 83, verdict: 'deny', cookie: 14 },
     ],
   );
 });
@@ -107,6 +111,17 @@ describe('events', () => {
     const [src, dst] = [ip6('fd00::1'), Uint8Array.from({ length: 16 }, (_, at) => 32 + at)];
     path.run('egress', ethernet(ipv6({ src, dst, nextHeader: 17, payload: new Uint8Array(8) }), ETHERTYPE.ipv6));
     expect(taken()).toMatchObject([{ reasonName: 'unknown-identity', family: 6, src, dst, protocol: 17 }]);
+  });
+
+  it('name no rule that allows what was dropped: of a group, the rule that denies the host or pods', () => {
+    for (const [port, cookie] of [
+      [81, 12],
+      [82, 0],
+      [83, 14],
+    ] as const) {
+      path.run('egress', out(port, '224.0.0.1'));
+      expect(taken()).toMatchObject([{ reasonName: 'group-address', dport: port, cookie }]);
+    }
   });
 
   it('tell of allowed flows only when asked to, once a flow', () => {

@@ -53,7 +53,9 @@ export interface CtValue {
   readonly denied: boolean;
   /** The node itself opened the flow, to the endpoint. */
   readonly local: boolean;
-  /** 30 bits, made of the key by the kernel program (layout.h); user space does not create entries. */
+  /** The revision hands the flow to a proxy: to the listener in the upper 16 bits of `flags`. */
+  readonly proxied: boolean;
+  /** 29 bits, made of the key by the kernel program (layout.h); user space does not create entries. */
   readonly tag: number;
   /** Ticks of 2^30 ns of CLOCK_MONOTONIC, modulo 2^32. */
   readonly lastSeen: number;
@@ -67,11 +69,23 @@ export interface CtValue {
   readonly bytes: bigint;
   /** Of TCP the acknowledgment number that the pod has sent last. */
   readonly acked: number;
+  /** The cell of `ct_shares` that counts it for its sender; 0: none does. */
+  readonly peer: number;
 }
 
 const DENIED_BIT = 0x8000_0000;
 const LOCAL_BIT = 0x4000_0000;
-const TAG_MASK = 0x3fff_ffff;
+const PROXIED_BIT = 0x2000_0000;
+const TAG_MASK = 0x1fff_ffff;
+
+function bitsOf({ denied, local, proxied }: CtValue): number {
+  return (denied ? DENIED_BIT : 0) + (local ? LOCAL_BIT : 0) + (proxied ? PROXIED_BIT : 0);
+}
+
+/** What the proxy knows the rules of the flow by; 0: no proxy decides it. */
+export function listenerOf({ proxied, flags }: Pick<CtValue, 'proxied' | 'flags'>): number {
+  return proxied ? flags >>> 16 : 0;
+}
 
 export const ctValue: Codec<CtValue> = {
   size: 48,
@@ -79,14 +93,15 @@ export const ctValue: Codec<CtValue> = {
     if (value.tag > TAG_MASK) throw new LayoutError('ct value', 'tag', `${value.tag}`, `an integer in 0..${TAG_MASK}`);
     return new Writer('ct value', 48)
       .u32(0, value.revision, 'revision')
-      .u32(4, value.tag + (value.denied ? DENIED_BIT : 0) + (value.local ? LOCAL_BIT : 0), 'tag')
+      .u32(4, value.tag + bitsOf(value), 'tag')
       .u32(8, value.lastSeen, 'lastSeen')
       .u32(12, value.flags, 'flags')
       .u32(16, value.cookie, 'cookie')
       .u32(20, value.stamp, 'stamp')
       .u64(24, value.packets, 'packets')
       .u64(32, value.bytes, 'bytes')
-      .be32(40, value.acked, 'acked').bytes;
+      .be32(40, value.acked, 'acked')
+      .u32(44, value.peer, 'peer').bytes;
   },
   decode(bytes) {
     const view = reader('ct value', bytes, 48);
@@ -95,6 +110,7 @@ export const ctValue: Codec<CtValue> = {
       revision: view.getUint32(0, true),
       denied: tag >= DENIED_BIT,
       local: (tag & LOCAL_BIT) !== 0,
+      proxied: (tag & PROXIED_BIT) !== 0,
       tag: tag & TAG_MASK,
       lastSeen: view.getUint32(8, true),
       flags: view.getUint32(12, true),
@@ -103,26 +119,51 @@ export const ctValue: Codec<CtValue> = {
       packets: view.getBigUint64(24, true),
       bytes: view.getBigUint64(32, true),
       acked: view.getUint32(40),
+      peer: view.getUint32(44, true),
     };
   },
 };
 
-/** An endpoint's share of `ct4` and `ct6`. */
+/** A cell of `ct_shares`. */
 export interface CtShare {
   /** As the programs count them. */
   readonly flows: number;
-  /** As many as it may have; 0: no limit. */
-  readonly most: number;
+  /** Of a table, how many flows it can hold; 0: no limit. */
+  readonly size: number;
 }
 
 export const ctShare: Codec<CtShare> = {
   size: 8,
-  encode: ({ flows, most }) => new Writer('ct_shares value', 8).u32(0, flows >>> 0, 'flows').u32(4, most, 'most').bytes,
+  encode: ({ flows, size }) => new Writer('ct_shares value', 8).u32(0, flows >>> 0, 'flows').u32(4, size, 'size').bytes,
   decode(bytes) {
     const view = reader('ct_shares value', bytes, 8);
-    return { flows: view.getInt32(0, true), most: view.getUint32(4, true) };
+    return { flows: view.getInt32(0, true), size: view.getUint32(4, true) };
   },
 };
+
+const ENDPOINT_CELLS = 4096;
+const PEER_CELLS = 4096;
+const CELLS_OF_FAMILY = ENDPOINT_CELLS + PEER_CELLS + 1;
+
+/** Cells of `ct_shares` (layout.h): for each family those of endpoints, of peers and of the table, then the seed by which peers are put to cells. */
+export const CT_CELLS = {
+  endpoint: (family: keyof typeof CT_KEYS, id: number): number => firstCell(family) + (id % ENDPOINT_CELLS),
+  table: (family: keyof typeof CT_KEYS): number => firstCell(family) + ENDPOINT_CELLS + PEER_CELLS,
+  seed: 2 * CELLS_OF_FAMILY,
+  /** What a cell counts. */
+  name(cell: number): { readonly family: 4 | 6; readonly of: 'endpoint' | 'peer' | 'table'; readonly number: number } {
+    const at = cell % CELLS_OF_FAMILY;
+    const family = cell < CELLS_OF_FAMILY ? 4 : 6;
+    if (at < ENDPOINT_CELLS) return { family, of: 'endpoint', number: at };
+    return at < ENDPOINT_CELLS + PEER_CELLS
+      ? { family, of: 'peer', number: at - ENDPOINT_CELLS }
+      : { family, of: 'table', number: 0 };
+  },
+} as const;
+
+function firstCell(family: keyof typeof CT_KEYS): number {
+  return family === 'ct6' ? CELLS_OF_FAMILY : 0;
+}
 
 /** Nanoseconds of one conntrack tick. */
 export const TICK_NS = 1n << 30n;

@@ -5,16 +5,7 @@ import { inNetns, skbContext } from 'libbpf-ts';
 
 import { CT_FLAGS, ENDPOINT_FLAGS, PROTOCOL } from './constants.ts';
 import { ENDPOINT_CELLS } from './endpoint-cells.ts';
-import { ctShare, ticksAt } from './flows.ts';
-import {
-  ctShareKey,
-  type EndpointValue,
-  endpointKey,
-  endpointValue,
-  settingsKey,
-  settingsValue,
-  slotKey,
-} from './layout.ts';
+import { type EndpointValue, endpointKey, endpointValue, slotKey } from './layout.ts';
 import { PROGRAMS } from './maps.ts';
 import { PASSED, TEST_IFINDEX, TestDatapath } from './testing/datapath.ts';
 import {
@@ -390,8 +381,9 @@ describe('3. IPv4', () => {
 
   it('reads the ports behind IP options, not in them', () => {
     for (let words = 1; words <= 10; words++) {
-      // Options that look like a TCP header to an allowed port.
+      // An option that holds a TCP header to an allowed port, but for its beginning.
       const options = concat(syn80, syn80).slice(0, words * 4);
+      options.set([148, options.length]);
       expect(path.judge('egress', lie({ options }))).toBe('forwarded');
       expect(path.judge('egress', lie({ options }, tcp({ sport: 40_000, dport: 81 + 16 })))).toBe('policy');
     }
@@ -982,87 +974,6 @@ describe('4. conntrack', () => {
   });
 });
 
-describe('4. an endpoint’s share of the connection table', () => {
-  const FULL = 'ct-share+forwarded';
-  const shareOf = (id: number) => {
-    const bytes = path.map('ct_shares').lookup(ctShareKey.encode(id % 4096)) ?? new Uint8Array(8);
-    return ctShare.decode(bytes);
-  };
-  const allow = (id: number, most: number): void =>
-    path.map('ct_shares').update(ctShareKey.encode(id % 4096), ctShare.encode({ flows: 0, most }));
-  const others = 4096 + 8;
-  beforeEach(() => {
-    setUp(ENDPOINT_FLAGS.ingressEnforced);
-    for (const id of [7, others]) allow(id, 3);
-  });
-  afterAll(() => {
-    for (const id of [7, others]) allow(id, 0);
-  });
-  const flood = (ports: readonly number[]) => ports.map((port) => path.judge('egress', tcpOut(port)));
-
-  it('is all that it gets: what goes beyond passes untracked, and no other endpoint has less', () => {
-    expect(flood([1, 2, 3, 4, 5])).toEqual(['forwarded', 'forwarded', 'forwarded', FULL, FULL]);
-    expect([path.flows(), shareOf(7)]).toEqual([3, { flows: 3, most: 3 }]);
-    expect([path.judge('ingress', tcpBack(3)), path.judge('ingress', tcpBack(4))]).toEqual(['forwarded', 'policy']);
-    path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, id: others });
-    expect(flood([1, 2, 3, 4])).toEqual(['forwarded', 'forwarded', 'forwarded', FULL]);
-  });
-
-  it('does not keep a flow that it has from beginning anew', () => {
-    flood([1, 2, 3]);
-    for (const port of [1, 2]) path.judge('egress', tcpOut(port, rst));
-    expect(flood([1, 2, 4])).toEqual(['forwarded', 'forwarded', FULL]);
-    expect(shareOf(7).flows).toBe(3);
-  });
-
-  describe('while nobody collects what is over', () => {
-    const collectedAt = (tick: number): void =>
-      path.map('settings').update(settingsKey.encode(1), settingsValue.encode(tick >>> 0));
-    const now = (): number => ticksAt(process.hrtime.bigint());
-    const udpOut = (port: number) => path.judge('egress', out(17, udp({ sport: 40_000, dport: port })));
-    const silent = (seconds: number): void => path.age(Math.floor((seconds * 1e9) / 2 ** 30));
-    afterAll(() => collectedAt(now()));
-
-    it('has room again once flows are over, and for handshakes that came to nothing', () => {
-      collectedAt(now() - 70);
-      expect([...flood([1, 2]), udpOut(53), ...flood([3])]).toEqual(['forwarded', 'forwarded', 'forwarded', FULL]);
-      // Once a minute.
-      silent(10);
-      expect(flood([4])).toEqual([FULL]);
-      collectedAt(now() - 70);
-      expect(flood([4, 5, 6])).toEqual(['forwarded', 'forwarded', FULL]);
-      expect([path.flows(), shareOf(7).flows]).toEqual([3, 3]);
-      // A datagram is remembered for 360 s.
-      collectedAt(now() - 70);
-      silent(370);
-      expect(flood([7, 8, 9, 10])).toEqual(['forwarded', 'forwarded', 'forwarded', FULL]);
-    });
-
-    it('keeps connections, denied flows, and all that is not over', () => {
-      path.judge('egress', tcpOut(80));
-      path.judge('ingress', tcpBack(80));
-      path.judge('egress', tcpOut(80, ack));
-      udpOut(53);
-      path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: syn })));
-      path.slot(1, [], []);
-      path.endpoint({ flags: ENDPOINT_FLAGS.ingressEnforced, revision: 2, slot: 1 });
-      expect(path.judge('ingress', into(6, tcp({ sport: 50_000, dport: 80, flags: ack })))).toBe('policy');
-      silent(200);
-      collectedAt(now() - 70);
-      expect(flood([1])).toEqual([FULL]);
-      expect(path.flows()).toBe(3);
-    });
-  });
-
-  it('is given back by a connection that its other end opens anew', () => {
-    setUp(0);
-    flood([1, 2]);
-    path.judge('egress', tcpOut(1, rst));
-    expect(path.judge('ingress', tcpBack(1, syn))).toBe('forwarded');
-    expect([path.flows(), shareOf(7).flows]).toEqual([2, 2]);
-  });
-});
-
 describe('4. packets that can only answer', () => {
   it('open nothing: neither a SYN-ACK nor a reset makes the other side’s packets replies', () => {
     setUp(0);
@@ -1391,14 +1302,14 @@ describe('5. new flows', () => {
   });
 
   it.each([
-    { verdict: 'allow', proxyPort: 15_000 },
-    { verdict: 'redirect', proxyPort: 15_000 },
-    { verdict: 'redirect' },
-    { verdict: 'authenticate' },
-  ] as const)('lets nothing pass by $verdict, to proxy port $proxyPort', (decision) => {
+    { verdict: 'allow', proxyPort: 15_000, reason: 'policy' },
+    { verdict: 'redirect', proxyPort: 15_000, reason: 'no-proxy' },
+    { verdict: 'redirect', reason: 'no-proxy' },
+    { verdict: 'authenticate', reason: 'no-authentication' },
+  ] as const)('lets nothing pass by $verdict, to proxy port $proxyPort', ({ reason, ...decision }) => {
     path.slot(2, [], [{ class: 1, direction: 'egress', protocol: 'tcp', ...decision }]);
     path.endpoint({ flags: ENFORCED, slot: 2 });
-    expect(path.judge('egress', tcpOut(80))).toBe('policy');
+    expect(path.judge('egress', tcpOut(80))).toBe(reason);
   });
 
   it('judges protocols without ports by the row for others', () => {

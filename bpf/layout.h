@@ -33,7 +33,9 @@
 #define STAGE_FROM_POD 0 /* before what a pod sends is judged */
 #define STAGE_TO_POD 1 /* after what a pod gets was judged, and may pass */
 #define STAGE_JUDGE_SENT 2 /* judges what a pod sends */
-#define STAGES 3
+#define STAGE_TO_PROXY 3 /* hands what a pod sends to a proxy (proxy.h) */
+#define STAGE_ANSWER_TO_PROXY 4 /* what a server sends to the pod instead of which a proxy asked */
+#define STAGES 5
 
 struct address6 {
 	union {
@@ -91,6 +93,21 @@ struct ipcache_value {
 	__u8 pad[3];
 };
 
+/* An address outside that names have. */
+struct name_key {
+	__u8 family;
+	__u8 pad[7];
+	union {
+		struct address6 v6;
+		__be32 v4;
+	};
+};
+
+/* identity: of the selectors of names that the address's names are of; classes of a policy name it as any other. */
+struct name_value {
+	__u32 identity;
+};
+
 struct class_key {
 	__u32 identity;
 	__u32 direction;
@@ -106,29 +123,47 @@ struct class_value {
 #define CLASS_CLUSTER 1
 #define CLASS_WORLD 2
 
-/* The matched data are 6 bytes; the last two are never matched (prefixlen <= 48). port: of ICMP the type, of PROTOCOL_OTHER the protocol. */
+/*
+ * Three kinds, by what is added to the direction. 0: ports of a class of identities; of their data at most 6 bytes are matched. port: of ICMP the
+ * type, of PROTOCOL_OTHER the protocol. BY_ADDRESS: the same of a class of addresses, which are numbered apart. ADDRESSES: prefixes, whose value's
+ * cookie is the class of their addresses; class 0, protocol: the family, 4 or 6.
+ */
 struct verdict_key {
 	__u32 prefixlen;
 	__be16 class;
 	__u8 direction;
 	__u8 protocol;
-	__be16 port;
-	__u16 pad;
+	union {
+		__be16 port;
+		struct address6 v6;
+		__be32 v4;
+	};
 };
 
+#define VERDICT_BY_ADDRESS 2
+#define VERDICT_ADDRESSES 4
 #define VERDICT_FULL_BITS 48
+#define VERDICT_V4_BITS (32 + 32)
+#define VERDICT_V6_BITS (32 + 128)
 #define VERDICT_ALLOW 1
 #define VERDICT_DENY 2
-/* Nothing passes by these: there is no proxy, and no authentication. */
+/* proxy_port: what the proxy knows the rules by; 0: there is no proxy, and nothing passes. */
 #define VERDICT_REDIRECT 3
+/* Nothing passes by it: there is no authentication. */
 #define VERDICT_AUTHENTICATE 4
 /* Neither TCP, UDP, SCTP, ICMP nor ICMPv6. */
 #define PROTOCOL_OTHER 0
 
+/* identity: of ADDRESSES, whose they must be; 0: anybody's. */
 struct verdict_value {
-	__u8 verdict;
-	__u8 priority; /* Of a redirect, for user space. */
-	__be16 proxy_port;
+	union {
+		struct {
+			__u8 verdict;
+			__u8 priority; /* Of a redirect: among several the lowest counts. */
+			__be16 proxy_port;
+		};
+		__u32 identity;
+	};
 	__u32 cookie;
 };
 
@@ -163,13 +198,15 @@ struct ct_key {
 #define CT4_KEY_BYTES 16
 
 /*
- * word: bits 0..31 the policy revision that decided the flow, 32..61 a tag made of the key, so that an entry that was
- * given to another flow is recognised, and a compare-and-swap never decides another flow; 62: the node itself opened the flow to the
+ * word: bits 0..31 the policy revision that decided the flow, 32..60 a tag made of the key, so that an entry that was
+ * given to another flow is recognised, and a compare-and-swap never decides another flow; 61: the revision hands the flow to a proxy (of a denied
+ * flow: the last that did not deny it), and the upper 16 bits of flags are the proxy's number of the listener; 62: the node itself opened the flow to the
  * pod (packet.h, local); 63: that revision denies it.
  * last_seen: ticks of 2^30 ns of CLOCK_MONOTONIC, written when `stamp` (units of 128 jiffies) changes: while it does not,
  * the flow is alive without asking the clock. Counters count both directions and may lose a packet when two CPUs
  * carry one flow at the same instant.
  * acked: of TCP the acknowledgment number that the pod has sent last: the sequence number that it waits for.
+ * peer: the cell of ct_shares in which its sender is counted; 0: in none.
  */
 struct ct_value {
 	__u64 word;
@@ -180,9 +217,10 @@ struct ct_value {
 	__u64 packets;
 	__u64 bytes;
 	__be32 acked;
-	__u8 pad[4];
+	__u32 peer;
 };
 
+#define CT_PROXIED (1ULL << 61)
 #define CT_LOCAL (1ULL << 62)
 #define CT_DENIED (1ULL << 63)
 
@@ -193,17 +231,34 @@ struct ct_value {
 #define CT_RESET 8
 #define CT_ACKED 16
 #define CT_OVER 32
-
-/* Counted by the last bits of endpoints' ids; a power of two. */
-#define CT_SHARES 4096
+#define CT_LISTENER_SHIFT 16
 
 /*
- * flows: of one endpoint in ct4 and ct6, as the programs count them; user space corrects that by what it has counted, and takes away what it has deleted.
- * most: as many as it may have; 0: no limit.
+ * Cells of ct_shares, for each family the same: of endpoints, by the last bits of their ids; of those who open flows to them, by a hash of their
+ * address, of IPv6 of its first half; of the whole table. Then the seed of that hash.
+ */
+#define CT_SHARES 4096
+#define CT_PEERS 4096
+#define CT_TABLE (CT_SHARES + CT_PEERS)
+#define CT_CELLS (CT_TABLE + 1)
+#define CT_SEED (2 * CT_CELLS)
+
+/*
+ * flows: entries, as the programs count them; user space corrects that by what it has counted, and takes away what it has deleted.
+ * size: of a table how many it can hold; 0: no limit.
  */
 struct ct_share {
 	__s32 flows;
-	__u32 most;
+	__u32 size;
+};
+
+/* Flows that an endpoint began last, of one family, while it has many: `next` is the place of the oldest. */
+#define CT_RECENT 32
+
+struct ct_recent {
+	__u32 next;
+	__u32 pad;
+	struct ct_key flows[CT_RECENT];
 };
 
 /* An endpoint's budget of datagrams of which later fragments are awaited: so many sets of so many, for each direction. */
@@ -240,6 +295,12 @@ struct metric {
 	__u64 bytes;
 };
 
+/* Marks of packets between the kernel and proxies: what a pod sends, and a server answers, to be delivered on this node; what a proxy sends. */
+#define MARK_PROXY 0xf00
+#define MARK_TO_PROXY 0x200
+#define MARK_ANSWER 0x300
+#define MARK_FROM_PROXY 0xa00
+
 #define EVENT_DROP 1
 #define EVENT_ALLOW 2
 
@@ -267,6 +328,9 @@ struct event {
 	__u8 src[16];
 	__u8 dst[16];
 };
+
+/* Endpoints' token buckets of packets to proxies, by the last bits of their ids: the time at which the bucket is full again. */
+#define PROXY_BUDGETS 4096
 
 /* Endpoints' token buckets of events; a power of two. */
 #define EVENT_BUDGETS 1024
@@ -296,17 +360,21 @@ enum reason {
 	REASON_NO_BACKEND = 15,
 	REASON_NO_SERVICE = 16,
 	REASON_GROUP_ADDRESS = 17,
+	REASON_NO_PROXY = 18,
 	REASON_SOURCE_RANGE = 19,
 	REASON_NAT_FULL = 20,
 	REASON_NAT_SHARE = 21,
 	REASON_NAT_PORT = 22,
 	REASON_NAT_ADDRESS = 23,
 	REASON_NAT_UNKNOWN = 24,
+	REASON_NO_AUTHENTICATION = 25,
+	REASON_PROXY_RATE = 26,
 	/* counted, not drops */
 	REASON_FORWARDED = 32,
 	REASON_CT_FULL = 33,
 	REASON_EVENT_LOST = 34,
 	REASON_CT_SHARE = 35,
+	REASON_CT_EVICTED = 36,
 	REASON_LIMIT = 64,
 };
 
@@ -314,13 +382,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words above are l
 _Static_assert(sizeof(struct endpoint_value) == 40, "endpoint_value");
 _Static_assert(sizeof(struct ipcache_key) == 24, "ipcache_key");
 _Static_assert(sizeof(struct ipcache_value) == 16, "ipcache_value");
+_Static_assert(sizeof(struct name_key) == 24, "name_key");
+_Static_assert(sizeof(struct name_value) == 4, "name_value");
 _Static_assert(sizeof(struct class_key) == 8, "class_key");
 _Static_assert(sizeof(struct class_value) == 8, "class_value");
-_Static_assert(sizeof(struct verdict_key) == 12, "verdict_key");
+_Static_assert(sizeof(struct verdict_key) == 24, "verdict_key");
 _Static_assert(sizeof(struct verdict_value) == 8, "verdict_value");
 _Static_assert(sizeof(struct ct_key) == 40, "ct_key");
 _Static_assert(sizeof(struct ct_value) == 48, "ct_value");
 _Static_assert(sizeof(struct ct_share) == 8, "ct_share");
+_Static_assert(sizeof(struct ct_recent) == 1288, "ct_recent");
 _Static_assert(sizeof(struct fragment_key) == 4, "fragment_key");
 _Static_assert(sizeof(struct fragment_value) == 96, "fragment_value");
 _Static_assert(sizeof(struct event) == 80, "event");

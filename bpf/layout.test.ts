@@ -9,7 +9,17 @@ import fc from 'fast-check';
 import { buildDatapath, objectFor, SKB_ACCESS } from './build.ts';
 import { DatapathBuildError, LayoutError } from './errors.ts';
 import { CT_KEYS, ctAge, ctShare, ctValue, decodeEvent, EVENT_SIZE, metricsEntry, TICK_NS } from './flows.ts';
-import { classKey, classValue, endpointValue, ipcacheKey, ipcacheValue, verdictKey, verdictValue } from './layout.ts';
+import {
+  classKey,
+  classValue,
+  endpointValue,
+  ipcacheKey,
+  ipcacheValue,
+  nameKey,
+  nameValue,
+  verdictKey,
+  verdictValue,
+} from './layout.ts';
 import { MAPS } from './maps.ts';
 import { TestDatapath } from './testing/datapath.ts';
 
@@ -43,6 +53,8 @@ describe('codecs', () => {
     check(endpointValue, fc.record({ ...endpoint, identity: u32, id: u16, quarantine: fc.boolean(), ipv6: long }));
     check(ipcacheKey, fc.record({ address: fc.oneof(address, long), bits: fc.integer({ min: 0, max: 32 }) }));
     check(ipcacheValue, fc.record({ identity: u32, before: u32, since: u32, bits: u8 }));
+    check(nameKey, fc.oneof(address, long));
+    check(nameValue, u32);
     check(classKey, fc.record({ identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
     check(classValue, fc.record({ class: u16, identity: u32, direction: fc.integer({ min: 0, max: 1 }) }));
     const portBits = fc.integer({ min: 0, max: 16 });
@@ -52,22 +64,24 @@ describe('codecs', () => {
     check(CT_KEYS.ct4, fc.record({ src: address, dst: address, ...ports, protocol: u8, direction: u8 }));
     check(CT_KEYS.ct6, fc.record({ src: long, dst: long, ...ports, protocol: u8, direction: u8 }));
     const counters = { packets: u64, bytes: u64 };
-    const tag = fc.integer({ min: 0, max: 0x3fff_ffff });
+    const tag = fc.integer({ min: 0, max: 0x1fff_ffff });
     const flow = {
       revision: u32,
       denied: fc.boolean(),
       local: fc.boolean(),
+      proxied: fc.boolean(),
       tag,
       lastSeen: u32,
       flags: u32,
       cookie: u32,
       stamp: u32,
       acked: u32,
+      peer: u32,
       ...counters,
     };
     check(ctValue, fc.record(flow));
     check(metricsEntry, fc.record(counters));
-    check(ctShare, fc.record({ flows: fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }), most: u32 }));
+    check(ctShare, fc.record({ flows: fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }), size: u32 }));
   });
 
   it('refuse what does not fit', () => {

@@ -34,7 +34,7 @@ function u32Codec(what: string): Codec<number> {
 export const endpointKey = u32Codec('endpoints key');
 /** Slot number. */
 export const slotKey = u32Codec('slot key');
-/** The last bits of an endpoint's id, of as many as `ct_shares` has elements. */
+/** A cell: see CT_CELLS. */
 export const ctShareKey = u32Codec('ct_shares key');
 /** `settings` value. Key 0: bits of SETTINGS; key 1: the conntrack tick at which connections were last collected. */
 export const settingsKey = u32Codec('settings key');
@@ -101,6 +101,19 @@ export const ipcacheKey: Codec<IpcacheKey> = {
     return { address: bytes.slice(8, view.getUint8(4) === 4 ? 12 : 24), bits: view.getUint32(0, true) - 32 };
   },
 };
+
+/** An address outside that names have. */
+export const nameKey: Codec<Uint8Array> = {
+  size: 24,
+  encode: (address) =>
+    new Writer('names key', 24)
+      .u8(0, address.length === 16 ? 6 : 4, 'family')
+      .raw(8, address, address.length === 16 ? 16 : 4, 'address').bytes,
+  decode: (bytes) => bytes.slice(8, reader('names key', bytes, 24).getUint8(0) === 4 ? 12 : 24),
+};
+
+/** Identity of its names. */
+export const nameValue = u32Codec('names value');
 
 export interface IpcacheValue {
   /** To endpoints whose revision is `since` or later. */
@@ -177,7 +190,7 @@ export const classValue: Codec<ClassValue> = {
 
 export interface VerdictKey {
   readonly class: number;
-  /** DIRECTION. */
+  /** DIRECTION; for a class of addresses plus VERDICT_KIND.byAddress. */
   readonly direction: number;
   /** PROTOCOL. */
   readonly protocol: number;
@@ -188,12 +201,12 @@ export interface VerdictKey {
 }
 
 export const verdictKey: Codec<VerdictKey> = {
-  size: 12,
+  size: 24,
   encode(value) {
     if (!Number.isInteger(value.portBits) || value.portBits < 0 || value.portBits > 16) {
       throw new LayoutError('verdict key', 'portBits', `${value.portBits}`, 'an integer in 0..16');
     }
-    return new Writer('verdict key', 12)
+    return new Writer('verdict key', 24)
       .u32(0, 32 + value.portBits, 'portBits')
       .be16(4, value.class, 'class')
       .u8(6, value.direction, 'direction')
@@ -201,7 +214,7 @@ export const verdictKey: Codec<VerdictKey> = {
       .be16(8, value.port, 'port').bytes;
   },
   decode(bytes) {
-    const view = reader('verdict key', bytes, 12);
+    const view = reader('verdict key', bytes, 24);
     return {
       class: view.getUint16(4),
       direction: view.getUint8(6),
@@ -211,6 +224,64 @@ export const verdictKey: Codec<VerdictKey> = {
     };
   },
 };
+
+/** What is added to the direction of a key of a slot's verdicts (layout.h). */
+export const VERDICT_KIND = { byAddress: 2, addresses: 4 } as const;
+
+/** A prefix of addresses in a slot's verdicts. The cookie of its value is the number of their class. */
+export interface VerdictPrefix {
+  /** DIRECTION. */
+  readonly direction: number;
+  /** 4 or 16 bytes. */
+  readonly address: Uint8Array;
+  /** Of the prefix. */
+  readonly bits: number;
+}
+
+export const verdictPrefix: Codec<VerdictPrefix> = {
+  size: 24,
+  encode({ direction, address, bits }) {
+    const family = address.length === 16 ? 6 : 4;
+    if (!Number.isInteger(bits) || bits < 0 || bits > 8 * address.length)
+      throw new LayoutError('verdict prefix', 'bits', `${bits}`, `an integer in 0..${8 * address.length}`);
+    return new Writer('verdict prefix', 24)
+      .u32(0, 32 + bits, 'bits')
+      .u8(6, direction | VERDICT_KIND.addresses, 'direction')
+      .u8(7, family, 'family')
+      .raw(8, address, family === 6 ? 16 : 4, 'address').bytes;
+  },
+  decode(bytes) {
+    const view = reader('verdict prefix', bytes, 24);
+    return {
+      direction: view.getUint8(6) & ~VERDICT_KIND.addresses,
+      address: bytes.slice(8, view.getUint8(7) === 6 ? 24 : 12),
+      bits: view.getUint32(0, true) - 32,
+    };
+  },
+};
+
+/** Of a prefix. */
+export interface VerdictPrefixValue {
+  /** Whose the addresses must be; 0: anybody's. */
+  readonly identity: number;
+  /** Of addresses. */
+  readonly class: number;
+}
+
+export const verdictPrefixValue: Codec<VerdictPrefixValue> = {
+  size: 8,
+  encode: (value) =>
+    new Writer('verdict prefix value', 8).u32(0, value.identity, 'identity').u32(4, value.class, 'class').bytes,
+  decode(bytes) {
+    const view = reader('verdict prefix value', bytes, 8);
+    return { identity: view.getUint32(0, true), class: view.getUint32(4, true) };
+  },
+};
+
+/** Whether the key is one of `verdictPrefix`. */
+export function isVerdictPrefix(key: Uint8Array): boolean {
+  return ((key[6] ?? 0) & VERDICT_KIND.addresses) !== 0;
+}
 
 export interface VerdictValue {
   /** VERDICT. */

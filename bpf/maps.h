@@ -34,6 +34,14 @@ struct {
 	__type(value, struct ipcache_value);
 } ipcache SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 131072);
+	__type(key, struct name_key);
+	__type(value, struct name_value);
+} names SEC(".maps");
+
 struct slot_classes {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -81,10 +89,18 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, CT_SHARES);
+	__uint(max_entries, CT_SEED + 1);
 	__type(key, __u32);
 	__type(value, struct ct_share);
 } ct_shares SEC(".maps");
+
+/* By the cells of endpoints: of IPv6 behind those of IPv4. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * CT_SHARES);
+	__type(key, __u32);
+	__type(value, struct ct_recent);
+} ct_recent SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -113,10 +129,20 @@ struct {
 	__type(value, struct metric);
 } metrics SEC(".maps");
 
-/* Key 0: bit 0 = events for allowed new flows. Key 1: the tick at which connections were last collected. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, PROXY_BUDGETS);
+	__type(key, __u32);
+	__type(value, __u64);
+} proxy_budgets SEC(".maps");
+
+/*
+ * Key 0: bit 0 = events for allowed new flows. Key 1: the tick at which connections were last collected. Key 2: the port of the DNS proxy; 0: there is none.
+ * Key 3: packets that an endpoint may send to proxies in a second; 0: PROXY_RATE.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4);
 	__type(key, __u32);
 	__type(value, __u32);
 } settings SEC(".maps");
@@ -133,6 +159,8 @@ struct {
 } stages SEC(".maps");
 
 #define SETTING_COLLECTED 1
+#define SETTING_PROXY_PORT 2
+#define SETTING_PROXY_RATE 3
 #define SETTING_ALLOW_EVENTS 1
 
 #endif

@@ -42,17 +42,20 @@ export const MAPS = {
   endpoint_array: shape('array', 4, 40, 4096, { flags: mapFlags.MMAPABLE }),
   endpoints: shape('hash', 4, 40, 4096, { flags: mapFlags.NO_PREALLOC }),
   ipcache: shape('lpm_trie', 24, 16, 512_000, { flags: mapFlags.NO_PREALLOC, version: 3 }),
+  names: shape('hash', 24, 4, 131_072, { flags: mapFlags.NO_PREALLOC }),
   policy_classes: shape('array_of_maps', 4, 4, 4096),
-  policy_verdicts: shape('array_of_maps', 4, 4, 4096, { version: 2 }),
-  ct4: shape('hash', 16, 48, 262_144, { version: 4 }),
-  ct6: shape('hash', 40, 48, 262_144),
-  ct_shares: shape('array', 4, 8, 4096, { flags: mapFlags.MMAPABLE }),
+  policy_verdicts: shape('array_of_maps', 4, 4, 4096, { version: 4 }),
+  ct4: shape('hash', 16, 48, 262_144, { version: 6 }),
+  ct6: shape('hash', 40, 48, 262_144, { version: 3 }),
+  ct_shares: shape('array', 4, 8, 16_387, { flags: mapFlags.MMAPABLE, version: 2 }),
+  ct_recent: shape('array', 4, 1288, 8192),
   frags: shape('lru_hash', 4, 96, 16_384, { version: 3 }),
   events: shape('ringbuf', 0, 0, 1 << 20),
   event_budgets: shape('percpu_array', 4, 16, 1025, { version: 2 }),
   metrics: shape('percpu_array', 4, 16, 128),
-  settings: shape('array', 4, 4, 2, { version: 2 }),
-  stages: shape('prog_array', 4, 4, 3),
+  proxy_budgets: shape('array', 4, 8, 4096),
+  settings: shape('array', 4, 4, 4, { version: 2 }),
+  stages: shape('prog_array', 4, 4, 5),
 } as const satisfies Readonly<Record<string, MapShape>>;
 
 export type MapName = keyof typeof MAPS;
@@ -62,11 +65,13 @@ export const PROGRAMS = {
   fromPod: 'weir_from_pod',
   toPod: 'weir_to_pod',
   judgeSent: 'weir_judge_sent',
+  toProxy: 'weir_to_proxy',
+  answerToProxy: 'weir_answer',
   pass: 'weir_pass',
 } as const;
 
-/** Elements of `stages` (layout.h): programs of parts at a pod's interface, and the one that those of `from-pod` go on with. */
-export const STAGES = { 'from-pod': 0, 'to-pod': 1, 'judge-sent': 2 } as const;
+/** Elements of `stages` (layout.h): programs of parts at a pod's interface, the one that those of `from-pod` go on with, and those that proxies get packets by. */
+export const STAGES = { 'from-pod': 0, 'to-pod': 1, 'judge-sent': 2, 'to-proxy': 3, 'answer-to-proxy': 4 } as const;
 
 /** How many rows each inner map must hold; at least 1 is made. */
 export interface SlotSizes {
@@ -90,7 +95,7 @@ export function slotMapOptions(sizes: SlotSizes): {
     verdicts: {
       name: 'weir_verdicts',
       type: 'lpm_trie',
-      keySize: 12,
+      keySize: 24,
       valueSize: 8,
       maxEntries: Math.max(1, sizes.verdicts),
       flags: mapFlags.NO_PREALLOC,

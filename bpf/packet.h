@@ -81,7 +81,6 @@ struct packet {
 	struct ct_key key; /* source to destination, as if this packet opened the flow; addresses are those of `family` */
 	struct ct_key reply; /* the flow this packet would be a reply of */
 	struct ct_key quoted; /* the flow that an ICMP error is about */
-	struct ipcache_key address; /* one that is looked up */
 	struct headers headers;
 	struct headers quoted_headers;
 	/* Of TCP. Of what a pod sends the acknowledgment number, of what it receives the sequence number. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * From bytes to struct packet, of either family. Every length is checked against the one that IP gives, not only against the buffer:
- * padding behind the datagram is not payload. IPv4 options are skipped by the header length, IPv6 extension headers are followed.
+ * padding behind the datagram is not payload. IPv4 options are read for source routes alone, IPv6 extension headers are followed.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
@@ -137,6 +137,42 @@ static __always_inline __u32 parse_l4(struct packet *p, const __u8 *l4, const vo
 	return REASON_NONE;
 }
 
+/* RFC 791, 3.1. */
+#define OPTION_END 0
+#define OPTION_NONE 1
+#define OPTION_LOOSE_ROUTE 131
+#define OPTION_STRICT_ROUTE 137
+#define OPTIONS_BYTES 40
+
+/*
+ * Whether the options of an IPv4 header of so many bytes can be read, and none is a source route: such a packet goes on to another address than the one it
+ * names, as by a routing header of IPv6.
+ */
+static __noinline __maybe_unused bool options_plain(struct __sk_buff *skb, __u32 header)
+{
+	__u8 options[OPTIONS_BYTES + 1] = {};
+	__u32 bytes = header - sizeof(struct iphdr), at, skipped = 0;
+
+	if (bytes < 4 || bytes > OPTIONS_BYTES || bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct iphdr), options, bytes))
+		return false;
+	for (at = 0; at < OPTIONS_BYTES && at < bytes; at++) {
+		__u8 type = options[at];
+
+		if (skipped) {
+			skipped--;
+			continue;
+		}
+		if (type == OPTION_END)
+			return true;
+		if (type == OPTION_NONE)
+			continue;
+		if (type == OPTION_LOOSE_ROUTE || type == OPTION_STRICT_ROUTE || options[at + 1] < 2)
+			return false;
+		skipped = options[at + 1] - 1;
+	}
+	return !skipped;
+}
+
 /* DHCP (RFC 2131, 4.1): from port 68 to port 67 of whoever hears it. */
 static __always_inline bool asks_for_address(const struct iphdr *ip, const void *end, __u32 header)
 {
@@ -164,6 +200,9 @@ static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, struct packet *p,
 	if (unlikely(!total) && skb->gso_size)
 		total = available;
 	if (unlikely(version_ihl >> 4 != 4 || header < sizeof(*ip) || total < header || total > available))
+		return REASON_INVALID_PACKET;
+	/* Read anew, so that the verifier does not follow the rest once for each length. */
+	if (unlikely((READ_ONCE(*(__u8 *)ip) & 0xf) > 5) && !options_plain(skb, header))
 		return REASON_INVALID_PACKET;
 	payload = total - header;
 	protocol = ip->protocol;

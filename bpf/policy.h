@@ -12,13 +12,19 @@ struct decision {
 	__u32 reason; /* REASON_NONE = allow */
 	__u32 cookie;
 	__u32 identity; /* of the peer; 0 when unknown or not looked up */
+	__u32 listener; /* of the proxy that decides; 0: none does */
 };
 
 #define IDENTITY_HOST 1
 #define IDENTITY_WORLD 2
 #define IDENTITY_WORLD_V6 10
+#define IDENTITY_REMOTE_NODE 6
+#define IDENTITY_KUBE_APISERVER 7
 
 #define IS_LOCAL_CIDR(identity) ((identity) >> 24 == 1)
+/* Another node that rules tell from the others. */
+#define IS_NODE(identity) ((identity) >> 24 == 2)
+#define SERVES_API 0x00800000
 
 static __always_inline void key_v4(struct ipcache_key *key, __be32 address)
 {
@@ -104,7 +110,7 @@ static __always_inline int named_class(void *classes, __u32 identity, __u32 dire
 }
 
 /*
- * The class of the address `key`, whose identity it is. Where only other policies name its prefix, the class is that of the longest prefix around it
+ * The class of the address `key`, whose identity it is. A node that this policy does not name is any remote node. Where only other policies name its prefix, the class is that of the longest prefix around it
  * which this policy names, or else of the world: a lookup with fewer bits finds the next prefix around.
  */
 static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipcache_key *key, __u32 direction, __u64 word)
@@ -120,6 +126,10 @@ static __always_inline __u16 class_of(void *classes, __u32 identity, struct ipca
 
 		if (class != NOT_NAMED)
 			return class;
+		if (IS_NODE(identity)) {
+			identity = identity & SERVES_API ? IDENTITY_KUBE_APISERVER : IDENTITY_REMOTE_NODE;
+			continue;
+		}
 		if (!IS_LOCAL_CIDR(identity))
 			return scope_class(identity);
 		v = bpf_map_lookup_elem(&ipcache, key);
@@ -163,18 +173,39 @@ static __always_inline __u32 peer_of(const struct ipcache_key *key, __u32 direct
 	return direction == WEIR_INGRESS && identity == IDENTITY_HOST ? world_of(key->family) : identity;
 }
 
-/* The policy's row for packets of the class. */
-static __always_inline struct verdict_value *row_of(void *verdicts, __u16 class, const struct ct_key *flow, __u32 family)
+/* The policy's row for packets of the class. `kind`: 0, or VERDICT_BY_ADDRESS for a class of addresses. */
+static __always_inline struct verdict_value *row_of(void *verdicts, __u16 class, const struct ct_key *flow, __u32 family, __u8 kind)
 {
 	struct verdict_key key = {
 		.prefixlen = VERDICT_FULL_BITS,
 		.class = bpf_htons(class),
-		.direction = flow->direction & 1,
+		.direction = (flow->direction & 1) | kind,
 		.protocol = decided_protocol(flow->protocol, family),
 	};
 
 	key.port = key.protocol == PROTOCOL_OTHER ? bpf_htons(flow->protocol) : flow->dport;
 	return bpf_map_lookup_elem(verdicts, &key);
+}
+
+/* The policy's row for packets of the peer's address, where it is the identity's. */
+static __always_inline struct verdict_value *row_of_address(void *verdicts, const struct ct_key *flow, __u32 family, __u32 identity)
+{
+	bool destination = (flow->direction & 1) == WEIR_EGRESS;
+	struct verdict_key key = {
+		.prefixlen = family == 6 ? VERDICT_V6_BITS : VERDICT_V4_BITS,
+		.direction = (flow->direction & 1) | VERDICT_ADDRESSES,
+		.protocol = family,
+	};
+	struct verdict_value *of;
+
+	if (family == 6)
+		key.v6 = destination ? flow->dst6 : flow->src6;
+	else
+		key.v4 = destination ? flow->dst : flow->src;
+	of = bpf_map_lookup_elem(verdicts, &key);
+	if (!of || (of->identity && of->identity != identity))
+		return NULL;
+	return row_of(verdicts, of->cookie, flow, family, VERDICT_BY_ADDRESS);
 }
 
 /*
@@ -187,28 +218,92 @@ static __always_inline bool is_group(const struct ct_key *flow, __u32 family)
 	return (flow->dst & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || flow->dst == 0xffffffff;
 }
 
+/* The policy's row for names that the flow's destination has. */
+static __always_inline struct verdict_value *row_of_names(void *classes, void *verdicts, const struct ct_key *flow, __u32 family)
+{
+	struct name_key key = {.family = family};
+	struct name_value *of;
+	int class;
+
+	if (family == 6)
+		key.v6 = flow->dst6;
+	else
+		key.v4 = flow->dst;
+	of = bpf_map_lookup_elem(&names, &key);
+	class = of ? named_class(classes, READ_ONCE(of->identity), WEIR_EGRESS) : NOT_NAMED;
+	return class == NOT_NAMED ? NULL : row_of(verdicts, class, flow, family, 0);
+}
+
+/* The lower, the more it counts. */
+static __always_inline __u32 rank_of(const struct verdict_value *row)
+{
+	switch (row->verdict) {
+	case VERDICT_ALLOW:
+		return row->proxy_port ? 0 : 0x30000;
+	case VERDICT_REDIRECT:
+		return 0x20000 + row->priority;
+	case VERDICT_AUTHENTICATE:
+		return 0x10000;
+	default:
+		return 0;
+	}
+}
+
+/* Of two that decide alike, that of the lower cookie, 0 last. */
+static __always_inline struct verdict_value *higher(struct verdict_value *row, struct verdict_value *other)
+{
+	if (rank_of(row) != rank_of(other))
+		return rank_of(row) < rank_of(other) ? row : other;
+	return row->cookie - 1 <= other->cookie - 1 ? row : other;
+}
+
+/* The listener of the proxy that the row hands the flow to; 0: none. */
+static __always_inline __u32 listener_of(const struct verdict_value *row, const struct ct_key *flow)
+{
+	bool is_proxied = row->verdict == VERDICT_REDIRECT && (flow->direction & 1) == WEIR_EGRESS &&
+			  (flow->protocol == IPPROTO_TCP || flow->protocol == IPPROTO_UDP);
+
+	return is_proxied ? bpf_ntohs(row->proxy_port) : 0;
+}
+
 static __always_inline bool allows(const struct verdict_value *row)
 {
 	return row && row->verdict == VERDICT_ALLOW && !row->proxy_port;
 }
 
-/* To a group: allowed where the same flow is allowed to the host and to all pods. */
+static __always_inline __u32 refusal(const struct verdict_value *row)
+{
+	switch (row->verdict) {
+	case VERDICT_DENY:
+		return REASON_POLICY_DENIED;
+	case VERDICT_REDIRECT:
+		return REASON_NO_PROXY;
+	case VERDICT_AUTHENTICATE:
+		return REASON_NO_AUTHENTICATION;
+	default:
+		return REASON_POLICY;
+	}
+}
+
+/* To a group: allowed where the same flow is allowed to the host and to all pods. Never told of a drop: a rule that allows one of them. */
 static __always_inline void decide_group(void *classes, void *verdicts, const struct ct_key *flow, __u32 family, struct decision *d)
 {
 	int class = named_class(classes, IDENTITY_HOST, WEIR_EGRESS);
-	struct verdict_value *host = row_of(verdicts, class == NOT_NAMED ? CLASS_UNKNOWN : class, flow, family);
+	struct verdict_value *row = row_of(verdicts, class == NOT_NAMED ? CLASS_UNKNOWN : class, flow, family, 0);
 
 	d->reason = REASON_GROUP_ADDRESS;
-	if (!host)
-		return;
-	d->cookie = host->cookie;
-	if (allows(host) && allows(row_of(verdicts, CLASS_CLUSTER, flow, family)))
-		d->reason = REASON_NONE;
+	if (allows(row)) {
+		row = row_of(verdicts, CLASS_CLUSTER, flow, family, 0);
+		if (allows(row))
+			d->reason = REASON_NONE;
+	}
+	if (row)
+		d->cookie = row->cookie;
 }
 
 /*
  * Decides `flow` (initiator to responder) in its own direction by the policy of `word`. Anything that is missing drops.
- * A row with a proxy port is not an allow: there is no proxy to hand the flow to.
+ * An allow with a proxy port is none.
  *
  * Not static: the verifier checks it once, for any arguments, and not once more for every path to a call.
  */
@@ -225,6 +320,7 @@ __noinline int decide(__u64 word, const struct ct_key *flow, __u32 family, bool 
 	slot = WORD_SLOT(word);
 	d->cookie = 0;
 	d->identity = 0;
+	d->listener = 0;
 	d->reason = REASON_NONE;
 	if (!(WORD_FLAGS(word) & (ENDPOINT_INGRESS_ENFORCED << direction)))
 		return 0;
@@ -242,16 +338,36 @@ __noinline int decide(__u64 word, const struct ct_key *flow, __u32 family, bool 
 
 	address_key(&peer, flow, family, direction == WEIR_EGRESS);
 	d->identity = peer_of(&peer, direction, local, word);
-	row = row_of(verdicts, class_of(classes, d->identity, &peer, direction, word), flow, family);
+	row = row_of(verdicts, class_of(classes, d->identity, &peer, direction, word), flow, family, 0);
+	if (!row && d->identity)
+		row = row_of_address(verdicts, flow, family, d->identity);
+	if (direction == WEIR_EGRESS && scope_class(d->identity) == CLASS_WORLD) {
+		struct verdict_value *named = row_of_names(classes, verdicts, flow, family);
+
+		if (named)
+			row = row ? higher(row, named) : named;
+	}
 	if (!row) {
 		d->reason = d->identity ? REASON_POLICY : REASON_UNKNOWN_IDENTITY;
 		return 0;
 	}
 	d->cookie = row->cookie;
-	if (allows(row))
-		return 0;
-	d->reason = row->verdict == VERDICT_DENY ? REASON_POLICY_DENIED : REASON_POLICY;
+	d->listener = listener_of(row, flow);
+	if (!allows(row) && !d->listener)
+		d->reason = refusal(row);
 	return 0;
+}
+
+/*
+ * Decides a flow whose entry's word is `seen`. A connection with a proxy cannot go on with the server, which has another one with the proxy: its initiator opens
+ * a new one (`opens`). One with the server is reset by the proxy, which does not know it.
+ */
+static __always_inline void decide_again(__u64 word, const struct ct_key *flow, __u32 family, __u64 current, __u64 seen, bool opens,
+					 struct decision *d)
+{
+	decide(word, flow, family, current & CT_LOCAL, d);
+	if (flow->protocol == IPPROTO_TCP && !opens && (seen & CT_PROXIED) && d->reason == REASON_NONE && !d->listener)
+		d->reason = REASON_NO_PROXY;
 }
 
 #endif

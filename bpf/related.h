@@ -131,11 +131,12 @@ static __noinline bool flow_allowed(const struct packet *p, const struct ct_key 
 	current = ct_current(flow, p->family, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
 	switch (look(e, flow, current, own, &seen)) {
 	case CT_CURRENT:
-		return true;
+		/* What is between a pod and a proxy is no business of others. */
+		return !(seen & CT_PROXIED);
 	case CT_UNDECIDED:
-		decide(p->ep.word, flow, p->family, current & CT_LOCAL, &d);
-		ct_settle(e, seen, current, d.reason == REASON_NONE);
-		return d.reason == REASON_NONE;
+		decide_again(p->ep.word, flow, p->family, current, seen, false, &d);
+		ct_settle(e, seen, current, d.reason == REASON_NONE, d.listener);
+		return d.reason == REASON_NONE && !d.listener;
 	default:
 		return false;
 	}

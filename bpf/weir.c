@@ -4,6 +4,8 @@
  *
  *   weir_from_pod   tc ingress of a pod's host-side veth: what the pod sends, its egress policy
  *   weir_to_pod     tc egress of a pod's host-side veth: what the pod receives, its ingress policy
+ *   weir_to_proxy, weir_answer
+ *                   what a proxy decides (proxy.h)
  *   weir_pass       passes everything: the floor of benchmarks
  *
  * Guarantees:
@@ -15,13 +17,13 @@
  * - A conntrack entry speeds up or extends (to replies and ICMP errors) a decision; it never replaces one: an entry of
  *   another revision means that its flow is decided again. A flow that the policy no longer allows is cut in the direction
  *   that denies it, whatever its other side sends, and for as long as anything of it is sent: see "denied" below.
- * - When the conntrack table is full, or the endpoint has its share of it, a packet that the policy allows passes untracked, and its replies, and ICMP errors
- *   about it, are judged on their own. Nothing becomes wider.
+ * - When the conntrack table is full, or the endpoint or its peer has as much of it as it may (shares.h), a packet that the policy allows passes untracked, and
+ *   its replies, and ICMP errors about it, are judged on their own. Nothing becomes wider.
  *
  * User space owes this: a slot is complete before a word names it; after the last word that names it is gone, it stays
  * in place for one RCU grace period before it is emptied or reused; a word's revision grows whenever anything that a
- * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps; an address that
- * changes in one round with rules is both in the ipcache, and words of that round have revisions of `since` or later (layout.h); an
+ * decision depends on has become stricter (rows of a slot, classes, ipcache), after the change is in the maps; of an address
+ * that changes in one round with rules the ipcache has both identities, and words of that round have revisions of `since` or later (layout.h); an
  * endpoint is complete in `endpoint_array` or `endpoints` before programs run on its device, is never absent from both
  * before they are detached, and only its word and its identity change in the array (layout.h, endpoint-cells.ts).
  *
@@ -58,8 +60,11 @@
 #include "packet.h"
 #include "parse.h"
 #include "policy.h"
+#include "proxy.h"
 #include "related.h"
+#include "shares.h"
 #include "stage.h"
+#include "track.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -92,6 +97,33 @@ static __always_inline bool begins(const struct packet *p)
 	return p->key.protocol == IPPROTO_TCP ? tcp_opens(p->tcp_flags) : !p->ep.quarantine;
 }
 
+/* A verdict: what a proxy decides, hand_over ends. */
+#define HANDS_OVER 0x100
+
+/* The packet is of a flow between a pod and a proxy. A datagram in fragments is not put together for a proxy. */
+static __noinline int pass_proxied(struct __sk_buff *skb, const struct packet *p)
+{
+	if (p->direction == WEIR_INGRESS && sent_by_proxy(skb))
+		return pass(skb, WEIR_INGRESS);
+	if (p->first_fragment || p->later_fragment)
+		return drop_for(skb, p, REASON_NO_PROXY);
+	return HANDS_OVER;
+}
+
+/* A new flow to a proxy. The proxy finds by the entry which rules it is to ask: without one nothing passes. */
+static __noinline int judge_proxied(struct __sk_buff *skb, const struct packet *p, bool opens, struct decision *d)
+{
+	__u64 current = ct_current(&p->key, p->family, p->ep.word, p->local);
+
+	if (!opens || !begins(p) || ct_create(p, current, d->cookie, skb->len, d->listener) != REASON_NONE) {
+		d->reason = REASON_NO_PROXY;
+		return drop(skb, p, d);
+	}
+	if (unlikely(allow_events()))
+		event_emit(skb, p, d, EVENT_ALLOW);
+	return pass_proxied(skb, p);
+}
+
 /* The packet is judged by its own direction; when it is allowed and `opens`, it gets an entry. */
 static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, bool opens)
 {
@@ -101,8 +133,10 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 	decide(p->ep.word, &p->key, p->family, p->local, &d);
 	if (d.reason != REASON_NONE)
 		return drop(skb, p, &d);
+	if (unlikely(d.listener))
+		return judge_proxied(skb, p, opens, &d);
 	if (opens && begins(p)) {
-		__u32 untracked = ct_create(p, ct_current(&p->key, p->family, p->ep.word, p->local), d.cookie, skb->len);
+		__u32 untracked = ct_create(p, ct_current(&p->key, p->family, p->ep.word, p->local), d.cookie, skb->len, 0);
 
 		if (untracked != REASON_NONE)
 			metric_count(untracked & (REASON_LIMIT - 1), direction, skb->len);
@@ -115,15 +149,6 @@ static __noinline int judge_new(struct __sk_buff *skb, const struct packet *p, b
 	return pass(skb, direction);
 }
 
-/* What conntrack says of a packet. */
-enum state {
-	STATE_CURRENT, /* of a flow that this revision allowed */
-	STATE_UNDECIDED, /* of a flow that is denied or was decided by another revision */
-	STATE_REPLY_UNDECIDED, /* a reply of such a flow */
-	STATE_ALONE, /* judged as it stands, and begins nothing: its flow is over */
-	STATE_NEW,
-};
-
 /* Decides the flow that the packet belongs to (`reply`: as its responder's) and stores that; true when it is allowed. */
 static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet *p, bool reply, struct decision *d)
 {
@@ -131,70 +156,17 @@ static __noinline bool judge_tracked(struct __sk_buff *skb, const struct packet 
 	bool allowed;
 	struct ct_value *e;
 
-	decide(p->ep.word, flow, p->family, p->current & CT_LOCAL, d);
+	decide_again(p->ep.word, flow, p->family, p->current, p->seen, !reply && tcp_opens(p->tcp_flags), d);
 	allowed = d->reason == REASON_NONE;
 	e = ct_find(flow, p->family);
 	if (e) {
-		ct_settle(e, p->seen, p->current, allowed);
+		ct_settle(e, p->seen, p->current, allowed, d->listener);
 		if (allowed) {
 			ct_revive(e);
 			ct_touch(e, p, reply, skb->len);
 		}
 	}
 	return allowed;
-}
-
-/*
- * A bare SYN on a finished flow opens a new one. A bare SYN from the responder is its own flow too,
- * except while the flow is unanswered: a simultaneous open. (tcp_flags are 0 for other protocols and later fragments.)
- */
-static __always_inline enum state track(struct packet *p, __u32 bytes, const __u32 family)
-{
-	enum ct_status own = CT_MISS, status;
-	__u32 stamp = now_stamp();
-	bool anew = false;
-	struct ct_value *e;
-
-	if (likely(p->track & TRACK_FORWARD)) {
-		e = ct_find(&p->key, family);
-		if (e) {
-			p->current = ct_current(&p->key, family, p->ep.word, p->local);
-			own = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
-			anew = unlikely(tcp_opens(p->tcp_flags)) && ct_closing(READ_ONCE(e->flags));
-			if (likely(own == CT_CURRENT && !anew)) {
-				ct_touch(e, p, false, bytes);
-				return STATE_CURRENT;
-			}
-		}
-	}
-	packet_reply(p, family);
-	if (own == CT_CURRENT || own == CT_UNDECIDED)
-		return anew ? STATE_NEW : STATE_UNDECIDED;
-	/* It begins anew. */
-	p->over = own == CT_EXPIRED;
-	if (p->track & TRACK_REPLY) {
-		e = ct_find(&p->reply, family);
-		if (e) {
-			/* The entry says who opened the flow. */
-			p->current = ct_current(&p->reply, family, p->ep.word, READ_ONCE(e->word) & CT_LOCAL);
-			status = ct_look(e, ct_protocol(p->key.rest), p->current, stamp, true, &p->seen);
-			if (unlikely(status == CT_EXPIRED)) {
-				ct_remember(e);
-				return STATE_ALONE;
-			}
-			if (status != CT_MISS) {
-				__u32 flags = READ_ONCE(e->flags);
-
-				if (unlikely(tcp_opens(p->tcp_flags)) && ((flags & CT_REPLIED) || ct_closing(flags)))
-					return STATE_NEW;
-				if (unlikely(status == CT_UNDECIDED))
-					return STATE_REPLY_UNDECIDED;
-				ct_touch(e, p, true, bytes);
-				return STATE_CURRENT;
-			}
-		}
-	}
-	return STATE_NEW;
 }
 
 static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum state state)
@@ -213,7 +185,7 @@ static __noinline int settle(struct __sk_buff *skb, const struct packet *p, enum
 		return verdict;
 	}
 	if (judge_tracked(skb, p, state == STATE_REPLY_UNDECIDED, &d))
-		return pass(skb, p->direction & 1);
+		return d.listener ? pass_proxied(skb, p) : pass(skb, p->direction & 1);
 	if (state == STATE_REPLY_UNDECIDED)
 		return judge_new(skb, p, tcp_opens(p->tcp_flags));
 	/* Both sides may have opened the same tuple: then this still is a reply. */
@@ -243,7 +215,8 @@ static __always_inline int judge_ip(struct __sk_buff *skb, struct packet *p, con
 	enum state state;
 	int verdict;
 
-	p->local = direction == WEIR_INGRESS && is_local(skb);
+	/* What a proxy sends is a pod's, or a server's. */
+	p->local = direction == WEIR_INGRESS && is_local(skb) && !sent_by_proxy(skb);
 	reason = family == 6 ? parse_ipv6(skb, p, direction) : parse_ipv4(skb, p, direction);
 	if (unlikely(reason != REASON_NONE))
 		return reason == PASSES ? pass(skb, direction) : drop_for(skb, p, reason);
@@ -257,9 +230,12 @@ static __always_inline int judge_ip(struct __sk_buff *skb, struct packet *p, con
 	}
 
 	state = track(p, length, family);
-	if (likely(state == STATE_CURRENT && !p->first_fragment))
+	if (likely(state == STATE_CURRENT && !p->first_fragment && !(p->seen & CT_PROXIED)))
 		return pass(skb, direction);
-	verdict = state == STATE_CURRENT ? pass(skb, direction) : settle(skb, p, state);
+	if (state == STATE_CURRENT)
+		verdict = p->seen & CT_PROXIED ? pass_proxied(skb, p) : pass(skb, direction);
+	else
+		verdict = settle(skb, p, state);
 	if (verdict != TC_ACT_SHOT)
 		fragment_passed(p);
 	return verdict;
@@ -299,18 +275,38 @@ static __always_inline int judge(struct __sk_buff *skb, const __u32 direction, _
 	return reason == REASON_NONE ? pass(skb, direction) : drop_for(skb, p, reason);
 }
 
+/* Where the stage has no program. */
+static __noinline int no_proxy(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
+
+	return p ? drop_for(skb, p, REASON_NO_PROXY) : TC_ACT_SHOT;
+}
+
 SEC("tc")
 int weir_from_pod(struct __sk_buff *skb)
 {
+	int verdict;
+
 	/* Goes on where a part has a program here, which ends by weir_judge_sent. */
 	bpf_tail_call(skb, &stages, STAGE_FROM_POD);
-	return judge(skb, WEIR_EGRESS, REASON_NONE);
+	verdict = judge(skb, WEIR_EGRESS, REASON_NONE);
+	if (likely(verdict != HANDS_OVER))
+		return verdict;
+	bpf_tail_call(skb, &stages, STAGE_TO_PROXY);
+	return no_proxy(skb);
 }
 
 SEC("tc")
 int weir_judge_sent(struct __sk_buff *skb)
 {
-	return judge(skb, WEIR_EGRESS, skb->cb[0]);
+	int verdict = judge(skb, WEIR_EGRESS, skb->cb[0]);
+
+	if (likely(verdict != HANDS_OVER))
+		return verdict;
+	bpf_tail_call(skb, &stages, STAGE_TO_PROXY);
+	return no_proxy(skb);
 }
 
 SEC("tc")
@@ -318,8 +314,42 @@ int weir_to_pod(struct __sk_buff *skb)
 {
 	int verdict = judge(skb, WEIR_INGRESS, REASON_NONE);
 
+	if (unlikely(verdict == HANDS_OVER)) {
+		bpf_tail_call(skb, &stages, STAGE_ANSWER_TO_PROXY);
+		return no_proxy(skb);
+	}
 	if (likely(verdict != TC_ACT_SHOT))
 		bpf_tail_call(skb, &stages, STAGE_TO_POD);
+	return verdict;
+}
+
+/* Goes on with the packet that was judged. */
+SEC("tc")
+int weir_to_proxy(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!p)
+		return TC_ACT_SHOT;
+	if (asks(skb, p) && !within_rate(skb, p))
+		return drop_for(skb, p, REASON_PROXY_RATE);
+	return to_proxy(skb, p) ? pass(skb, WEIR_EGRESS) : drop_for(skb, p, REASON_NO_PROXY);
+}
+
+SEC("tc")
+int weir_answer(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
+	int verdict;
+
+	if (!p)
+		return TC_ACT_SHOT;
+	verdict = answer_to_proxy(skb, p);
+	if (verdict == TC_ACT_SHOT)
+		return drop_for(skb, p, REASON_NO_PROXY);
+	metric_count(REASON_FORWARDED, WEIR_INGRESS, skb->len);
 	return verdict;
 }
 

@@ -3,9 +3,9 @@
  */
 import type { MapSpec, ProgramObject } from '@weir/bpf';
 import type { LabelMap } from '@weir/labels';
-import type { ParseResult, ResolvedRule } from '@weir/policy';
+import type { ParseResult, PortNames, ResolvedRule } from '@weir/policy';
 import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
-import type { StateDB, Table } from '@weir/statedb';
+import type { AnyTable, StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Observable } from 'rxjs';
 import type { AddressRecord } from './state/address-record.ts';
@@ -20,6 +20,7 @@ import type {
   KernelEndpointRow,
   LaggingEndpointRow,
   LocalPodRow,
+  NameIdentityRow,
   NamespaceRow,
   NodeRow,
   PeerSetRow,
@@ -27,6 +28,7 @@ import type {
   PolicyRow,
   PolicyStatusRow,
   PolicyVersionRow,
+  ProxyFaultRow,
   RemoteEndpointRow,
   ServiceRow,
   SlotContent,
@@ -123,12 +125,16 @@ export interface Tables {
   readonly policyStatuses: Table<PolicyStatusRow, never>;
   /** For the node's report, as `policyVersions`. */
   readonly unreadPolicies: Table<UnreadPolicyRow, never>;
+  /** Written by parts of the agent; for the node's report, as `policyVersions`. */
+  readonly proxyFaults: Table<ProxyFaultRow, never>;
   /** How far the policies have been read, for the node's report: no input of what is enforced. */
   readonly policyVersions: Table<PolicyVersionRow, never>;
   readonly peerSets: Table<PeerSetRow, never>;
   readonly identities: Table<IdentityRow, 'labels' | 'namespace'>;
   readonly remoteEndpoints: Table<RemoteEndpointRow, 'identity' | 'address'>;
   readonly nodes: Table<NodeRow, never>;
+  /** Identities of names that addresses have: what the part of DNS gives out. */
+  readonly nameIdentities: Table<NameIdentityRow, 'pattern'>;
   readonly localPods: Table<LocalPodRow, 'address'>;
   readonly namespaces: Table<NamespaceRow, never>;
   readonly apiserverAddresses: Table<ApiserverAddressRow, never>;
@@ -162,6 +168,8 @@ export interface Naming {
   endpoint(id: number): { readonly identity: number; readonly row: EndpointRow } | undefined;
   /** Rules that the kernel judges the endpoint by, each with its policy. */
   rulesOf(endpoint: number): Iterable<readonly [PolicyRow, ResolvedRule]>;
+  /** What rules by port name mean for each peer. */
+  readonly portNames: Omit<Required<PortNames>, 'own'>;
 }
 
 /** A policy that selects a local endpoint. */
@@ -243,11 +251,34 @@ export interface Verification {
   readonly left: number;
 }
 
+/** Who has as many entries of the connection tables as one may: what else they begin takes the place of an unanswered flow of theirs, or passes untracked. */
+export interface SpentShares {
+  /** Ids of endpoints. */
+  readonly endpoints: readonly number[];
+  /** Addresses of those who opened flows to endpoints, 10 at most, those with most flows first; of IPv6 one of each /64. 4 or 16 bytes. */
+  readonly peers: readonly Uint8Array[];
+}
+
+/** Numbers of this node, which survive a restart. Patterns are canonical (host-names.ts of policy). */
+export interface ProxyNumbers {
+  /** What verdicts name, and the patterns of names that it lets pass. */
+  eachListener(): IterableIterator<readonly [listener: number, patterns: readonly string[]]>;
+  /** Every set of patterns that has an identity. */
+  eachNames(): Iterable<readonly [identity: number, patterns: readonly string[]]>;
+  /** The identity of addresses whose names are of exactly these patterns. */
+  names(patterns: readonly string[]): number;
+  releaseNames(patterns: readonly string[]): void;
+  /** Changes with every number that comes or goes. */
+  readonly table: AnyTable;
+}
+
 export interface Core {
   readonly db: StateDB;
   readonly tables: Tables;
   /** What outlives this agent on disk. Whoever answers a request that changed it waits for `saved` first. */
   readonly files: AgentFiles;
+  /** Numbers of what proxies are asked, and of names. */
+  readonly numbers: ProxyNumbers;
   start(): Promise<void>;
   /** Stops loops and closes descriptors; everything pinned stays and goes on enforcing. */
   stop(): Promise<void>;
@@ -299,6 +330,8 @@ export interface Core {
   repairs(): readonly { readonly part: string; readonly count: number }[];
   /** When all that maps hold was last compared with what was written into them, by kind of content, and how long that took. */
   comparisons(): readonly { readonly part: string; readonly at: string; readonly seconds: number }[];
+  /** Who has as many connections as one may. */
+  spentShares(): SpentShares;
   /**
    * Looks at programs, links and pins and compares all that maps hold with what was written into them; what is not as it was made is put back.
    * Throws `VerifyLaterError`.

@@ -41,6 +41,7 @@ export function createTables(db: StateDB): Tables {
     }),
     policyStatuses: db.table({ name: 'policyStatuses', key: (row) => row.uid }),
     unreadPolicies: db.table({ name: 'unreadPolicies', key: (row) => row.uid }),
+    proxyFaults: db.table({ name: 'proxyFaults', key: (row) => row.proxy }),
     policyVersions: db.table({ name: 'policyVersions', key: (row) => keys.uint(row.revision) }),
     peerSets: db.table({ name: 'peerSets', key: (row) => row.hash }),
     identities: db.table({
@@ -60,6 +61,11 @@ export function createTables(db: StateDB): Tables {
       ],
     }),
     nodes: db.table({ name: 'nodes', key: (row) => row.name }),
+    nameIdentities: db.table({
+      name: 'nameIdentities',
+      key: ({ identity }) => tableKey.identity(identity),
+      indexes: [{ name: 'pattern', keys: ({ patterns }) => patterns }],
+    }),
     localPods: db.table({
       name: 'localPods',
       key: (row) => tableKey.pod(row.namespace, row.name),
@@ -141,6 +147,7 @@ export function inputTables(tables: Tables): readonly AnyTable[] {
     policyStatuses: _statuses,
     unreadPolicies: _unread,
     policyVersions: _versions,
+    proxyFaults: _proxies,
     services: _services,
     ipcache: _ipcache,
     slots: _slots,

@@ -5,6 +5,8 @@ import { podNetworkPart } from './cni/network-part.ts';
 import { cniPart } from './cni/part.ts';
 import { datapathPart } from './core/datapath-part.ts';
 import { corePart } from './core/part.ts';
+import { dnsPart } from './dns/part.ts';
+import { explainPart } from './explain/part.ts';
 import { flowsPart } from './flows/part.ts';
 import { heartbeatPart } from './heartbeat/part.ts';
 import { kubernetesPart } from './kubernetes/part.ts';
@@ -31,9 +33,11 @@ export const AGENT_PARTS: readonly AnyAgentPart[] = [
   servicesOutsidePart,
   masqueradePart,
   flowsPart,
+  explainPart,
   heartbeatPart,
   kubernetesPart,
   podNetworkPart,
+  dnsPart,
   cniPart,
   routingPart,
   apiPart,

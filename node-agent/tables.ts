@@ -94,6 +94,23 @@ export interface NodeRow {
   /** An API server is at one of its addresses. */
   readonly kubeApiserver: boolean;
   readonly zone?: string;
+  /** Absent: none. */
+  readonly labels?: Readonly<Record<string, string>>;
+}
+
+/** An identity of addresses outside: what names they have been looked up by. */
+export interface NameIdentityRow {
+  readonly identity: number;
+  /** Patterns of `toFQDNs` that the names are of, canonical, ascending. */
+  readonly patterns: readonly string[];
+}
+
+/** Rules of a kind let nothing pass on this node, for want of what decides their flows. Key: `proxy`. */
+export interface ProxyFaultRow {
+  /** `dns`: rules that name what may be asked of DNS, and those whose peers are names. */
+  readonly proxy: 'dns';
+  readonly reason: 'DnsProxyFailing';
+  readonly message: string;
 }
 
 /** A pod scheduled to this node. Key: `namespace/name`. Index `address`. */
@@ -177,7 +194,7 @@ export interface PodEventRow {
 export interface IpcacheRow {
   readonly prefix: string;
   readonly identity: number;
-  /** IPv4 of the node behind which the prefix is; absent for local and outside. */
+  /** Address of the node of a pod on another node, as its slice has it. */
   readonly node?: string;
   /** `endpoint`, `host`, `remote-node`, `apiserver`, `pod-cidr`, `cidr`, `world`, or what a part calls its addresses. */
   readonly source: string;
@@ -234,7 +251,12 @@ export type VerdictBlock = Decision & {
   readonly port: number;
   /** Leading bits of the port that are matched, 0..16. */
   readonly bits: number;
+  /** Of the rule; of a prefix the class of its addresses. */
   readonly cookie: number;
+  /** Instead of ports: addresses. */
+  readonly prefix?: string;
+  /** Whose these must be. */
+  readonly identity?: number;
 };
 
 export type PerDirection<T> = Readonly<Record<'ingress' | 'egress', T>>;
@@ -243,7 +265,7 @@ export type PerDirection<T> = Readonly<Record<'ingress' | 'egress', T>>;
 export interface SlotContent {
   /** Class number by identity. */
   readonly elements: PerDirection<ReadonlyMap<number, number>>;
-  /** Blocks by class number. */
+  /** Blocks by class number; from ADDRESS_CLASSES on those of classes of addresses, and at ADDRESSES their prefixes. */
   readonly rows: PerDirection<ReadonlyMap<number, readonly VerdictBlock[]>>;
 }
 

@@ -1,9 +1,8 @@
 import { ScrapeAccess } from '@weir/kube';
 import { flag } from '@weir/process/flags';
 import { MetricsServer } from '@weir/process/metrics-server';
-import { InvalidArgumentError } from 'commander';
 import { ConfigError } from './errors.ts';
-import { HealthServer, parseAddress } from './health.ts';
+import { addressFlag, HealthServer, parseAddress } from './health.ts';
 import { defineProcessPart } from './parts/contract.ts';
 
 /** Milliseconds that a question about a scraper may take. */
@@ -18,11 +17,11 @@ export const healthPart = defineProcessPart({
       'where /healthz, /readyz and /metrics are served; empty: nowhere',
     )
       .default('127.0.0.1:9964')
-      .argParser(address),
+      .argParser(addressFlag),
     metricsAddress: flag<string | undefined>(
       '--metrics-address <host:port>',
       'serve /metrics at this address by TLS, for authorized clients, instead of at --health-address; with --metrics-cert-path',
-    ).argParser(address),
+    ).argParser(addressFlag),
     metricsCertPath: flag<string | undefined>(
       '--metrics-cert-path <dir>',
       'folder of tls.crt and tls.key, which are read again when they change',
@@ -80,13 +79,3 @@ export const healthPart = defineProcessPart({
     };
   },
 });
-
-function address(text: string): string {
-  if (text === '') return text;
-  try {
-    parseAddress(text);
-  } catch (error) {
-    throw new InvalidArgumentError(error instanceof Error ? error.message : String(error));
-  }
-  return text;
-}

@@ -2,6 +2,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { line } from '@weir/process/printable';
+import { InvalidArgumentError } from 'commander';
 import type { Registry } from 'prom-client';
 import { ConfigError } from './errors.ts';
 
@@ -72,4 +73,15 @@ export function parseAddress(address: string): { readonly host: string | undefin
   }
   const host = bracketed ?? plain;
   return { host: host === '' ? undefined : host, port: Number(port) };
+}
+
+/** The value of a flag for `parseAddress`; empty: nowhere. */
+export function addressFlag(text: string): string {
+  if (text === '') return text;
+  try {
+    parseAddress(text);
+  } catch (error) {
+    throw new InvalidArgumentError(error instanceof Error ? error.message : String(error));
+  }
+  return text;
 }

@@ -1,9 +1,9 @@
 import { limitFlags } from './limit-flags.ts';
 import type { Limits } from './limits.ts';
-import { definePart } from './parts/contract.ts';
+import { defineProcessPart } from './parts/contract.ts';
 
 /** What one tenant may use. */
-export const limitsPart = definePart({
+export const limitsPart = defineProcessPart({
   name: 'limits',
   flags: limitFlags,
   build: (_given, { config }) => ({ provides: config satisfies Limits }),

@@ -1,3 +1,4 @@
+import { flag } from '@weir/process/flags';
 import type { Reader } from '@weir/statedb';
 import { targetsPart } from './kubernetes/targets-part.ts';
 import { IDENTITIES } from './limits.ts';
@@ -21,6 +22,14 @@ export const modelPart = definePart({
     tenantLog: tenantLogPart,
     targets: targetsPart,
   },
+  flags: {
+    networkPolicyCidrMatch: flag<'all' | 'external'>(
+      '--network-policy-cidr-match <whom>',
+      'whom an ipBlock of a NetworkPolicy selects: every address in it, pods and nodes too, or only those outside of the cluster',
+    )
+      .choices(['all', 'external'])
+      .default('all'),
+  },
   // Between two writes of one policy's status; the first change after a while is written at once.
   settings: { statusIntervalMs: 1_000 },
   build: ({ tables, limits, identityGc, totals, tenantLog, targets }, { config, db, log }) => {
@@ -31,6 +40,7 @@ export const modelPart = definePart({
       identityGraceMs: identityGc.graceMs,
       identitiesPerNamespace: limits.identitiesPerNamespace,
       policyLimits: limits,
+      networkPolicyCidrs: config.networkPolicyCidrMatch,
       now: config.now,
       statusIntervalMs: config.statusIntervalMs,
       onNoIdentity: (namespace, pod, error) => {

@@ -2,6 +2,7 @@ import { electionPart } from './election-part.ts';
 import { failuresPart } from './failures-part.ts';
 import { healthPart } from './health-part.ts';
 import { heartbeatPart } from './heartbeat/heartbeat-part.ts';
+import { cidrGroupsPart } from './kubernetes/cidr-groups-part.ts';
 import { garbagePart } from './kubernetes/garbage-part.ts';
 import { inputsPart } from './kubernetes/inputs-part.ts';
 import { policiesPart } from './kubernetes/policies-part.ts';
@@ -15,6 +16,7 @@ import { limitsPart } from './limits-part.ts';
 import { identityGcPart } from './model/identity-gc-part.ts';
 import { modelPart } from './model-part.ts';
 import type { AnyOperatorPart, ConfigOfParts } from './parts/contract.ts';
+import { policyWebhookPart } from './policy-webhook/policy-webhook-part.ts';
 import { preflightPart } from './preflight-part.ts';
 import { syncLoopPart } from './sync-loop-part.ts';
 import { tablesPart } from './tables-part.ts';
@@ -30,6 +32,8 @@ export const OPERATOR_PARTS = [
   totalsPart,
   failuresPart,
   healthPart,
+  limitsPart,
+  policyWebhookPart,
   webhooksPart,
   identityGcPart,
   electionPart,
@@ -40,10 +44,10 @@ export const OPERATOR_PARTS = [
   writersPart,
   targetsPart,
   tenantLogPart,
-  limitsPart,
   policiesPart,
   workloadsPart,
   servicesPart,
+  cidrGroupsPart,
   reportsPart,
   modelPart,
   syncLoopPart,

@@ -19,6 +19,7 @@ const CILIUM: readonly Sign[] = [
 const NEEDED: readonly Resource<KubeObject>[] = [
   resources.CiliumNetworkPolicy,
   resources.CiliumClusterwideNetworkPolicy,
+  resources.CiliumCIDRGroup,
   resources.CiliumIdentity,
   resources.CiliumEndpoint,
   resources.CiliumEndpointSlice,

@@ -1,7 +1,7 @@
 /** The operator's tables. A write that changes nothing is not a change. */
 import { isDeepStrictEqual } from 'node:util';
 import { reachesVersion } from '@weir/kube';
-import type { ServicePeers } from '@weir/policy';
+import type { CidrGroup, ServicePeers } from '@weir/policy';
 import { type IndexSpec, keys, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { hashesOf } from './names.ts';
 import type {
@@ -39,6 +39,7 @@ export interface Tables {
   readonly serviceSlices: Table<ServiceSliceRow, 'service'>;
   /** Derived from these two (kubernetes/service-peers.ts): what `toServices` may mean. Key: `namespace/name`. */
   readonly servicePeers: Table<ServicePeers, 'name'>;
+  readonly cidrGroups: Table<CidrGroup, never>;
   readonly reports: Table<NodeReportRow, never>;
   readonly resolvedVersions: Table<ResolvedVersionRow, never>;
   readonly identities: Table<Desired<IdentityRow>, never>;
@@ -86,6 +87,7 @@ export function createTables(db: StateDB): Tables {
       indexes: [{ name: 'name', keys: ({ name }) => [name] }],
       equals: isDeepStrictEqual,
     }),
+    cidrGroups: input<CidrGroup>('cidrGroups', ({ name }) => name),
     reports: input<NodeReportRow>('nodeReports', (row) => row.node),
     // A later version of the same generation differs in what nobody waits for: the first one stays, unless the API server's storage was put back.
     resolvedVersions: db.table({

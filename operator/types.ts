@@ -42,7 +42,7 @@ export interface PolicyRow {
   readonly generation: number;
   /** What the policy asks for, as it is written. */
   readonly demand: Demand;
-  /** The API object, with name and namespace alone of its metadata; without its rules where they ask for more than one policy may. */
+  /** The API object, with name and namespace alone of its metadata; without what its rules allow where they ask for more than one policy may (closedPolicy). */
   readonly object: object;
 }
 

@@ -1,6 +1,6 @@
 /**
- * `node scripts/bootstrap.mjs PURPOSE`: installs what is missing for `npm run demo`, `npm test`, `npm run unit` or `npm start`, says what and why,
- * and does nothing when all is there. Exit code 1 with the fix when it cannot.
+ * `node scripts/bootstrap.mjs PURPOSE`: installs what is missing for `npm run demo`, `npm test`, `npm run unit`, `npm start` or
+ * `scripts/policy-validate`, says what and why, and does nothing when all is there. Exit code 1 with the fix when it cannot.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -109,8 +109,8 @@ function mountBpffs() {
   );
 }
 
-if (purpose === 'unit') {
-  // Unit tests need npm packages alone: no root, no Debian packages, no kernel.
+if (purpose === 'unit' || purpose === 'validate') {
+  // These need npm packages alone: no root, no Debian packages, no kernel.
   installNodeModules();
 } else {
   requireMachine();

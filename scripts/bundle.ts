@@ -57,10 +57,11 @@ export function bundleOperator(out: string): Promise<void> {
   return bundle(out, { operator: 'operator/main.ts' });
 }
 
-/** Writes agent.mjs and weir.mjs (the CLI). The agent needs koffi at run time. */
+/** Writes agent.mjs, dns-proxy.mjs and weir.mjs (the CLI). The first two need koffi at run time. */
 export function bundleAgent(out: string): Promise<void> {
   return bundle(out, {
     agent: 'node-agent/main.ts',
+    'dns-proxy': 'node-agent/dns/proxy/main.ts',
     weir: 'node-agent/cli/main.ts',
   });
 }

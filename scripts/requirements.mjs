@@ -72,6 +72,11 @@ export const PACKAGES = [
     why: 'runs agent and operator of tests under their seccomp profiles',
     present: () => existsSync(`/usr/lib/${multiarch}/libseccomp.so.2`) || existsSync('/usr/lib/libseccomp.so.2'),
   },
+  {
+    name: 'dnsmasq-base',
+    why: 'a resolver that others wrote, for tests of the DNS proxy',
+    present: () => which('dnsmasq'),
+  },
   { name: 'openssl', why: 'certificates of tests', present: () => which('openssl') },
   { name: 'util-linux', why: 'nsenter: runs agents and pods in their namespaces', present: () => which('nsenter') },
 ];

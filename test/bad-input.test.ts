@@ -33,6 +33,7 @@ describe('what cannot be done says why, how to mend it, and ends with a code oth
 
   it.each([
     ['test/cluster/start.ts', ['--nodes', '0'], '--nodes is "0": give a whole number from 1 to 8'],
+    ['test/cluster/start.ts', ['--families', '4,5'], '--families is "4,5": give 4, 6 or 4,6'],
     ['test/cluster/start.ts', ['--bogus'], 'usage: npm start'],
     ['test/bench/main.ts', ['no-such-suite'], 'suites: path'],
     ['node-agent/main.ts', ['--node-name', 'n', '--no-kubernetes', '--pod-cidr', '10.1.0.0/99'], '10.1.0.0/99'],

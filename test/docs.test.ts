@@ -2,6 +2,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
+import { DROP_REASONS } from '@weir/bpf';
 import { crds } from '@weir/kube';
 import { load } from 'js-yaml';
 import { WORST_FIRST } from '../node-agent/kubernetes/node-condition.ts';
@@ -92,8 +93,10 @@ describe('the reader', () => {
 describe('the pages', () => {
   it('are these', () => {
     expect(FILES).toEqual([
+      'docs/dns.md',
       'docs/install.md',
       'docs/limits.md',
+      'docs/policy-files.md',
       'docs/security.md',
       'docs/services.md',
       'docs/status.md',
@@ -113,6 +116,15 @@ describe('the pages', () => {
       Array.from((cell ?? '').matchAll(/`(\w+)`/g), ([, reason]) => reason),
     );
     expect(reasons).toEqual([...WORST_FIRST, 'NoProblem']);
+  });
+
+  it('explain every reason of a drop, and no other', () => {
+    const [, table = ''] = text('docs/troubleshooting.md').split('| reason | it means |');
+    const cells = (table.split('\n\n')[0] ?? '').split('\n').map((row) => row.split(' | ')[0] ?? '');
+    const reasons = cells.flatMap((cell) => Array.from(cell.matchAll(/`([\w-]+)`/g), ([, reason = '']) => reason));
+    const drops = [...DROP_REASONS.values()].filter(({ drop }) => drop).map(({ name }) => name);
+    expect(drops.length).toBeGreaterThan(10);
+    expect(reasons.sort()).toEqual(drops.sort());
   });
 
   describe('status.md', () => {
@@ -135,7 +147,11 @@ describe('the pages', () => {
     });
 
     it('has every failure that an agent reports, and no other', () => {
-      const files = [...globSync('node-agent/realised/*-faults.ts', { cwd: ROOT }), 'node-agent/core.ts'];
+      const files = [
+        ...globSync('node-agent/realised/*-faults.ts', { cwd: ROOT }),
+        'node-agent/core.ts',
+        'node-agent/tables.ts',
+      ];
       const known = files.flatMap((file) => words(file, /reason: (?:'\w+' \| )*'(\w+)'/g));
       expect(new Set(reasons('Failures of a node', 0))).toEqual(new Set([...known, 'ImportedRulesUnknown']));
     });
@@ -270,10 +286,12 @@ describe('commands', () => {
         'node',
         'pods',
         'pod',
+        'namespaces',
         'events',
         'lease',
         'services',
         'endpointslices',
+        'networkpolicies',
         'daemonsets',
         'daemonset',
         'deployments',
@@ -326,7 +344,7 @@ describe('commands', () => {
           expect([file, line, word, existsSync(join(ROOT, word))]).toEqual([file, line, word, true]);
   });
 
-  it('flags named in the text are those of agent, operator, weir, helm or Kubernetes', async () => {
+  it('flags named in the text are those of agent, DNS proxy, operator, weir, helm or Kubernetes', async () => {
     const foreign = [
       '--allocate-node-cidrs',
       '--cluster-cidr',
@@ -338,6 +356,7 @@ describe('commands', () => {
     ];
     const known = [
       await help(process.execPath, [join(ROOT, 'node-agent/main.ts'), '--help']),
+      await help(process.execPath, [join(ROOT, 'node-agent/dns/proxy/main.ts'), '--help']),
       await help(process.execPath, [join(ROOT, 'operator/main.ts'), '--help']),
       await help(process.execPath, [join(ROOT, 'operator/main.ts'), 'uninstall', '--help']),
       await help(join(ROOT, 'bin/weir'), ['status', '--help']),

@@ -52,6 +52,7 @@ const REFUSED: readonly (readonly [file: string, ...imports: string[]])[] = [
     '../core/kernel-side.ts',
   ],
   ['node-agent/flows/thing.ts', '../datapath/index.ts'],
+  ['node-agent/dns/proxy/thing.ts', '../part.ts', '../../core.ts'],
   [
     'node-agent/realised/thing.ts',
     '../derive/model.ts',

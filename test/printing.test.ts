@@ -81,7 +81,8 @@ const status = (more: Partial<StatusInput>) =>
     lagging: [],
     endpoints: 1,
     missingServices: [],
-    missingNames: { first: [], more: false },
+    missingGroups: [],
+    missingNames: { first: [], ambiguous: [], more: false },
     reported: () => ({ state: 'reached', failures: [], unlisted: 0 }),
     previous: undefined,
     now: '2026-01-01T00:00:00Z',
@@ -135,7 +136,11 @@ it('what a node says of itself is in conditions and failures as text', () => {
     status({ nodes: [EVIL], down: [EVIL] }),
     status({ lagging: [EVIL] }),
     status({
-      missingNames: { first: [{ path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }], more: false },
+      missingNames: {
+        first: [{ path: EVIL, name: EVIL, protocols: ['TCP'], asked: 'peers' }],
+        ambiguous: [],
+        more: false,
+      },
     }),
   ]) {
     for (const { message, reason } of folded.conditions) {

@@ -24,9 +24,9 @@ describe('README.md and ARCHITECTURE.md say what is', () => {
   it('every weir command exists', async () => {
     const { stdout } = await run(join(ROOT, 'bin/weir'), ['--help']);
     const policy = await run(join(ROOT, 'bin/weir'), ['policy', '--help']);
-    for (const name of ['status', 'endpoint', 'policy', 'monitor', 'map', 'identity'])
+    for (const name of ['status', 'endpoint', 'policy', 'explain', 'monitor', 'map', 'identity'])
       expect(stdout).toMatch(new RegExp(`^  ${name}`, 'm'));
-    for (const name of ['import', 'get', 'delete', 'wait', 'validate'])
+    for (const name of ['import', 'get', 'delete', 'wait', 'validate', 'diff'])
       expect(policy.stdout).toMatch(new RegExp(`^  ${name}`, 'm'));
   });
 

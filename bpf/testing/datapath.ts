@@ -13,7 +13,10 @@ import {
   ipcacheKey,
   ipcacheValue,
   slotKey,
+  VERDICT_KIND,
   verdictKey,
+  verdictPrefix,
+  verdictPrefixValue,
   verdictValue,
 } from '../layout.ts';
 import { createSlotMaps, PROGRAMS } from '../maps.ts';
@@ -42,6 +45,18 @@ export interface VerdictRow {
   readonly verdict: keyof typeof VERDICT;
   readonly proxyPort?: number;
   readonly cookie?: number;
+  /** The class is one of addresses. */
+  readonly byAddress?: true;
+}
+
+/** Addresses of a class. */
+export interface PrefixRow {
+  readonly address: string;
+  readonly bits: number;
+  readonly direction: Direction;
+  readonly class: number;
+  /** Default: anybody's. */
+  readonly identity?: number;
 }
 
 export interface EndpointFields {
@@ -138,8 +153,13 @@ export class TestDatapath implements Disposable {
   }
 
   /** Fills a new pair of inner maps, then puts it into the slot. */
-  slot(slot: number, classes: readonly ClassRow[], verdicts: readonly VerdictRow[]): void {
-    using inner = new Inner(classes, verdicts);
+  slot(
+    slot: number,
+    classes: readonly ClassRow[],
+    verdicts: readonly VerdictRow[],
+    prefixes: readonly PrefixRow[] = [],
+  ): void {
+    using inner = new Inner(classes, verdicts, prefixes);
     this.map('policy_verdicts').setInner(slotKey.encode(slot), inner.maps.verdicts);
     this.map('policy_classes').setInner(slotKey.encode(slot), inner.maps.classes);
   }
@@ -219,8 +239,12 @@ export class TestDatapath implements Disposable {
       'neighbour-discovery',
       'misplaced-checksum',
       'forwarded',
+      'no-proxy',
+      'no-authentication',
+      'proxy-rate',
       'ct-full',
       'ct-share',
+      'ct-evicted',
       'event-lost',
     ];
     return new Map(names.map((name) => [name, this.count(name, direction)]));
@@ -305,8 +329,13 @@ export class Flow {
 class Inner implements Disposable {
   readonly maps: { readonly classes: BpfMap; readonly verdicts: BpfMap };
 
-  constructor(classes: readonly ClassRow[], verdicts: readonly VerdictRow[]) {
-    this.maps = createSlotMaps({ classes: classes.length, verdicts: verdicts.length });
+  constructor(classes: readonly ClassRow[], verdicts: readonly VerdictRow[], prefixes: readonly PrefixRow[]) {
+    this.maps = createSlotMaps({ classes: classes.length, verdicts: verdicts.length + prefixes.length });
+    for (const { address, bits, direction, class: number, identity = 0 } of prefixes)
+      this.maps.verdicts.update(
+        verdictPrefix.encode({ direction: DIRECTION[direction], address: ipBytes(address), bits }),
+        verdictPrefixValue.encode({ identity, class: number }),
+      );
     for (const row of classes) {
       const key = { identity: row.identity, direction: DIRECTION[row.direction] };
       this.maps.classes.update(classKey.encode(key), classValue.encode({ ...key, class: row.class }));
@@ -314,7 +343,7 @@ class Inner implements Disposable {
     for (const row of verdicts) {
       const key = verdictKey.encode({
         class: row.class,
-        direction: DIRECTION[row.direction],
+        direction: DIRECTION[row.direction] | (row.byAddress === true ? VERDICT_KIND.byAddress : 0),
         protocol: PROTOCOL[row.protocol],
         port: row.port ?? 0,
         portBits: row.portBits ?? (row.port === undefined ? 0 : 16),

@@ -58,6 +58,14 @@ interface ModelFlow {
   over: boolean;
 }
 
+/** Why a row drops. An allow does where it has a proxy port. */
+const REFUSALS = {
+  allow: 'policy',
+  deny: 'policy-denied',
+  redirect: 'no-proxy',
+  authenticate: 'no-authentication',
+} as const satisfies Record<VerdictRow['verdict'], string>;
+
 export class Model {
   readonly #identities: ReadonlyMap<string, number>;
   readonly #flows = new Map<string, ModelFlow>();
@@ -233,7 +241,7 @@ export class Model {
     const best = this.#rowOf(packet, named.find((row) => row !== undefined)?.class ?? scope(identity));
     if (best === undefined) return identity === 0 ? 'unknown-identity' : 'policy';
     if (best.verdict === 'allow') return 'forwarded';
-    return best.verdict === 'deny' ? 'policy-denied' : 'policy';
+    return REFUSALS[best.verdict];
   }
 
   /** Everybody who may listen must be allowed: the host and all pods. */

@@ -9,6 +9,14 @@ import { endpointHealth, endpointLabels, endpointLog } from './endpoint-model.ts
 import type { ApiOptions } from './types.ts';
 
 const SLOT = 7;
+const POLICY = { uid: 'u', kind: 'CiliumNetworkPolicy', namespace: 'n', name: 'p', generation: 1 };
+const RULE = { cookie: 1, labels: ['unspec:team=red'] };
+const LABELS = [
+  ...['derived-from=CiliumNetworkPolicy', 'name=p', 'namespace=n', 'uid=u'].map(
+    (text) => `k8s:io.cilium.k8s.policy.${text}`,
+  ),
+  'unspec:team=red',
+];
 
 /** Endpoints 1, 2 and 3 share a slot in the kernel. */
 function agent(): { readonly options: ApiOptions; readonly expanded: () => number; readonly block: () => void } {
@@ -43,6 +51,7 @@ function agent(): { readonly options: ApiOptions; readonly expanded: () => numbe
     db,
     tables,
     policyRevision: () => 1,
+    naming: { rulesOf: () => [[POLICY, RULE]] } as unknown as Core['naming'],
     realised: () => ({ settled: 1 }) as ReturnType<Core['realised']>,
     kernelSlot: (slot) => {
       expect(slot).toBe(SLOT);
@@ -62,7 +71,10 @@ it('of one endpoint only its own slot, and that only where it is asked for', () 
   expect(view.read()().status.policy.realized).toMatchObject({
     'allowed-ingress-identities': [300],
     'denied-ingress-identities': [],
-    l4: { ingress: [{ rule: '{"port":80,"protocol":"TCP","verdict":"allow"}' }], egress: [] },
+    l4: {
+      ingress: [{ rule: '{"port":80,"protocol":"TCP","verdict":"allow"}', 'derived-from-rules': [LABELS] }],
+      egress: [],
+    },
   });
   expect(expanded()).toBe(1);
 });

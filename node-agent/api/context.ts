@@ -1,4 +1,5 @@
 import type { LabelMap } from '@weir/labels';
+import { ruleLabels } from '@weir/policy';
 import type { Reader } from '@weir/statedb';
 import { type EndpointStatus, endpointStatus } from '../core/endpoint-status.ts';
 import type { Core } from '../core.ts';
@@ -6,7 +7,7 @@ import { tableKey } from '../create-tables.ts';
 import { both, contentOf } from '../derive/contract.ts';
 import type { EndpointRow, SlotContent, SlotRow } from '../tables.ts';
 import { type EndpointRef, matchesRef, parseEndpointRef } from './endpoint-id.ts';
-import { endpointModel, type PolicySide, SlotSummary } from './endpoint-model.ts';
+import { endpointModel, type LabelsOf, type PolicySide, SlotSummary } from './endpoint-model.ts';
 import { NotFoundError } from './errors.ts';
 import type { EndpointModel } from './models.ts';
 import type { ApiOptions } from './types.ts';
@@ -84,27 +85,38 @@ class Sides {
     // Nothing of this start is in the kernel where that is what was found.
     const known = acknowledged !== undefined && !acknowledged.found;
     return () => ({
-      wanted: { state: wanted, slot: slot && this.#summaryOf(slot), policyRevision },
+      wanted: { state: wanted, slot: slot && this.#summaryOf(slot, row.id), policyRevision },
       acknowledged: {
         state: acknowledged,
-        slot: acknowledged && this.#inKernelSummary(acknowledged.slot),
+        slot: acknowledged && this.#inKernelSummary(acknowledged.slot, row.id),
         policyRevision: known ? (lagging?.revision ?? this.#realised.settled) : 0,
       },
     });
   }
 
-  #summaryOf(slot: SlotRow): SlotSummary {
-    const summary = this.#wanted.get(slot) ?? new SlotSummary(contentOf(slot));
+  #summaryOf(slot: SlotRow, endpoint: number): SlotSummary {
+    const summary = this.#wanted.get(slot) ?? new SlotSummary(contentOf(slot), this.#labels(endpoint));
     this.#wanted.set(slot, summary);
     return summary;
   }
 
-  #inKernelSummary(slot: number): SlotSummary | undefined {
+  #inKernelSummary(slot: number, endpoint: number): SlotSummary | undefined {
     if (!this.#inKernel.has(slot)) {
       const content = this.#core.kernelSlot(slot);
-      this.#inKernel.set(slot, content && new SlotSummary(copyOf(content)));
+      this.#inKernel.set(slot, content && new SlotSummary(copyOf(content), this.#labels(endpoint)));
     }
     return this.#inKernel.get(slot);
+  }
+
+  /** Labels of rules that the endpoint is judged by, read when they are asked for. Endpoints of one slot have the same rules. */
+  #labels(endpoint: number): LabelsOf {
+    let labels: ReadonlyMap<number, readonly string[]> | undefined;
+    return (cookie) => {
+      labels ??= new Map(
+        Array.from(this.#core.naming.rulesOf(endpoint), ([row, rule]) => [rule.cookie, ruleLabels(row, rule.labels)]),
+      );
+      return labels.get(cookie);
+    };
   }
 
   /** What is left as it was found waits for inputs. */

@@ -2,7 +2,7 @@ import { formatLabels } from '@weir/labels';
 import { addressPair } from '@weir/net';
 import type { Direction, Verdict } from '@weir/policy';
 import type { EndpointStatus, EndpointWord } from '../core/endpoint-status.ts';
-import { rangesOf } from '../derive/contract.ts';
+import { ADDRESSES, rangesOf } from '../derive/contract.ts';
 import type { ContainerPort, EndpointRow, EndpointStateRow, SlotContent } from '../tables.ts';
 import { identityModel } from './labels.ts';
 import type { EndpointHealth, EndpointModel, EndpointPolicy, HealthWord, L4Rule, PolicyEnabled } from './models.ts';
@@ -24,13 +24,18 @@ export interface PolicySide {
   readonly policyRevision: number;
 }
 
+/** Labels of a rule, by its cookie; undefined: it is known no more. */
+export type LabelsOf = (cookie: number) => readonly string[] | undefined;
+
 /** What a slot lets through and refuses, without saying of whom each port is. Endpoints with the same rules share one. */
 export class SlotSummary {
   readonly #content: SlotContent;
+  readonly #labelsOf: LabelsOf;
   readonly #directions = new Map<Direction, DirectionSummary>();
 
-  constructor(content: SlotContent) {
+  constructor(content: SlotContent, labelsOf: LabelsOf) {
     this.#content = content;
+    this.#labelsOf = labelsOf;
   }
 
   /** Worked out once: its time grows with the rows. */
@@ -40,7 +45,7 @@ export class SlotSummary {
     const made = {
       allowed: identities(this.#content, direction, 'allow'),
       denied: identities(this.#content, direction, 'deny'),
-      l4: l4(this.#content, direction),
+      l4: l4(this.#content, direction, this.#labelsOf),
     };
     this.#directions.set(direction, made);
     return made;
@@ -160,20 +165,27 @@ function identities(slot: SlotContent, direction: Direction, verdict: Verdict): 
   return found.sort((a, b) => a - b);
 }
 
-function l4(slot: SlotContent, direction: Direction): readonly L4Rule[] {
-  const rules = new Set<string>();
-  for (const blocks of slot.rows[direction].values())
-    for (const { from, to, protocol, cookie: _, ...decision } of rangesOf(blocks)) {
+/** Each with the rules that decide it. */
+function l4(slot: SlotContent, direction: Direction, labelsOf: LabelsOf): readonly L4Rule[] {
+  const rules = new Map<string, Set<number>>();
+  for (const [number, blocks] of slot.rows[direction])
+    for (const { from, to, protocol, cookie, ...decision } of number === ADDRESSES ? [] : rangesOf(blocks)) {
       const ports = from === to ? { port: from } : { port: from, 'end-port': to };
-      rules.add(
-        JSON.stringify({
-          ...(protocol === 0 ? numbersOf(from, to) : ports),
-          protocol: PROTOCOLS[protocol],
-          ...decision,
-        }),
-      );
+      const rule = JSON.stringify({
+        ...(protocol === 0 ? numbersOf(from, to) : ports),
+        protocol: PROTOCOLS[protocol],
+        ...decision,
+      });
+      rules.set(rule, (rules.get(rule) ?? new Set()).add(cookie));
     }
-  return [...rules].sort().map((rule) => ({ rule, 'derived-from-rules': [] }));
+  return [...rules.keys()].sort().map((rule) => {
+    const cookies = [...(rules.get(rule) ?? [])].sort((a, b) => a - b);
+    return { rule, 'derived-from-rules': cookies.flatMap((cookie) => [labelsOf(cookie) ?? []]).filter(isFilled) };
+  });
+}
+
+function isFilled({ length }: readonly unknown[]): boolean {
+  return length > 0;
 }
 
 /** Of protocols without ports. */

@@ -129,6 +129,7 @@ describe('createMetrics', () => {
       expect(text).toContain('weir_datapath_packets_total{reason="policy",direction="ingress"} 3\n');
       expect(text).toContain('weir_bpf_map_entries{map="endpoints"} 1\n');
       expect(text).toContain('weir_agent_bpf_map_capacity{map="endpoints"} 4096\n');
+      expect(text).toContain('weir_agent_peers_spent 1\n');
     }
   });
 

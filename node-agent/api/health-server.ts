@@ -17,7 +17,8 @@ const DEFAULT_FLAG = '--health-address';
 
 export interface HealthServerOptions {
   readonly log: Logger;
-  readonly host: string;
+  /** Undefined: all addresses. */
+  readonly host: string | undefined;
   readonly port: number;
   /** How long until an address that is taken is tried again, in milliseconds. Default 5000. */
   readonly retryMs?: number;
@@ -72,7 +73,7 @@ export class HealthServer {
   async start(): Promise<void> {
     if (await this.#listen()) return;
     const { log, host, port, flag = DEFAULT_FLAG } = this.#options;
-    const fields = { flag, address: `${host}:${port}` };
+    const fields = { flag, address: `${host ?? '*'}:${port}` };
     log.error(
       fields,
       'another process listens on this address: probes and metrics get no answer; retrying, or choose another port',
@@ -101,7 +102,7 @@ export class HealthServer {
     return new Promise((resolve, reject) => {
       const failed = (error: Error): void => {
         if (codeOf(error) === 'EADDRINUSE') resolve(false);
-        else reject(new Error(`cannot listen on ${flag} ${host}:${port}: ${error.message}`, { cause: error }));
+        else reject(new Error(`cannot listen on ${flag} ${host ?? ''}:${port}: ${error.message}`, { cause: error }));
       };
       this.#server.once('error', failed);
       this.#server.listen(port, host, () => {

@@ -3,6 +3,7 @@ import { registerMetrics as registerReconcilerMetrics } from '@weir/reconciler/p
 import { registerMetrics as registerStateMetrics } from '@weir/statedb/prometheus';
 import { Counter, Gauge, Registry } from 'prom-client';
 import type { Core } from '../core.ts';
+import { tableKey } from '../create-tables.ts';
 import { endpointStatuses } from './context.ts';
 
 export interface MetricsOptions {
@@ -56,6 +57,7 @@ export function createMetrics(options: MetricsOptions): Registry {
     },
   });
   comparisons(core, registers);
+  connections(core, registers);
   new Gauge({
     name: 'weir_agent_build_info',
     help: 'Always 1; the labels say what runs.',
@@ -88,6 +90,32 @@ function comparisons(core: Core, registers: Registry[]): void {
     'How long the last complete comparison of map contents took, pauses included, by part.',
     ({ seconds }) => seconds,
   );
+}
+
+function connections(core: Core, registers: Registry[]): void {
+  new Gauge({
+    name: 'weir_agent_connections_spent',
+    help: 'Always 1; the labels name an endpoint that has as many connections as it may.',
+    labelNames: ['endpoint', 'namespace', 'pod'] as const,
+    registers,
+    collect() {
+      this.reset();
+      using snapshot = core.db.read();
+      for (const id of core.spentShares().endpoints) {
+        const row = snapshot.get(core.tables.endpoints, tableKey.endpoint(id));
+        if (row === undefined) continue;
+        this.set({ endpoint: `${id}`, namespace: row.pod?.namespace ?? '', pod: row.pod?.name ?? '' }, 1);
+      }
+    },
+  });
+  new Gauge({
+    name: 'weir_agent_peers_spent',
+    help: 'Addresses that have opened as many connections to endpoints as one may, 10 at most; weir status names them.',
+    registers,
+    collect() {
+      this.set(core.spentShares().peers.length);
+    },
+  });
 }
 
 function packets(core: Core, registers: Registry[]): void {

@@ -171,3 +171,67 @@ export interface TableModel extends Omit<TableInfo, 'table' | 'streams'> {
 
 /** What a comparison of all that is enforced found. */
 export type VerificationModel = Verification;
+
+// ---- weir explain, from files and from an agent ----
+
+/** A rule, or one element of it. Of an agent without a place. */
+export interface RuleRef {
+  /** `CiliumNetworkPolicy default/web`. */
+  readonly policy: string;
+  readonly path: string;
+  /** What it says, where it is an element. */
+  readonly says?: string;
+  readonly file?: string;
+  readonly line?: number;
+  readonly column?: number;
+}
+
+/** What the policies of one end make of the flow. */
+export interface EndExplanation {
+  /** `egress` at the source, `ingress` at the destination. */
+  readonly direction: 'ingress' | 'egress';
+  /** The pod. */
+  readonly at: string;
+  readonly verdict: 'allowed' | 'denied';
+  readonly reason: string;
+  /** Elements that decided. Empty: none did. */
+  readonly deciding: readonly RuleRef[];
+  /** Elements that match, too, and were outranked. */
+  readonly others: readonly RuleRef[];
+  /** Rules that select the pod in this direction. */
+  readonly selecting: readonly RuleRef[];
+  /** What the kernel does with such a packet; absent: nobody asked. Without a verdict it could not be asked. */
+  readonly kernel?: { readonly verdict?: 'allowed' | 'denied'; readonly reason: string };
+}
+
+export interface FlowExplanation {
+  readonly verdict: 'allowed' | 'denied';
+  readonly source: string;
+  readonly destination: string;
+  readonly protocol: string;
+  /** Or type. */
+  readonly port: number;
+  /** Ends that are pods, of an agent those of its node; egress first. */
+  readonly ends: readonly EndExplanation[];
+}
+
+/** `GET /v1/fqdn/cache`. */
+export interface FqdnCacheModel {
+  readonly 'endpoint-id': number;
+  readonly fqdn: string;
+  readonly ips: readonly string[];
+  readonly 'lookup-time': string;
+  readonly ttl: number;
+  readonly 'expiration-time': string;
+  readonly source: 'lookup';
+}
+
+/** `GET /v1/fqdn/names`. */
+export interface FqdnNamesModel {
+  readonly FQDNPolicySelectors: readonly {
+    readonly selectorString: string;
+    readonly regexString: string;
+    /** Identities of addresses with a name of it. */
+    readonly identities: readonly number[];
+  }[];
+}

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { filter, merge, Observable, share } from 'rxjs';
-import type { EventKind, FlowEvent } from '../flows/types.ts';
+import type { FlowEvent } from '../flows/types.ts';
 import { BadRequestError } from './errors.ts';
 import { follow } from './follow.ts';
 import { queryString } from './input.ts';
@@ -26,7 +26,10 @@ export class Monitor {
   register(app: FastifyInstance): void {
     const { flows, agent, log } = this.#options;
     app.get('/monitor', (request, reply) => {
-      const wanted = filterOf(request.query, agent.events());
+      const wanted = filterOf(request.query, [
+        ...agent.events().map(({ verdict }) => verdict),
+        ...agent.eventSources().map(({ verdict }) => verdict),
+      ]);
       const events = flows.events.pipe(filter(wanted.matches));
       reply.hijack();
       const follower = { follower: request.id };
@@ -52,10 +55,10 @@ const VERDICTS: readonly (readonly [type: string, verdict: string])[] = [
 
 function filterOf(
   query: unknown,
-  kinds: readonly EventKind[],
+  ofParts: readonly string[],
 ): { readonly verbose: boolean; readonly matches: (event: FlowEvent) => boolean } {
   const type = queryString(query, 'type');
-  const verdicts = new Map([...VERDICTS, ...kinds.map(({ verdict }) => [verdict, verdict] as const)]);
+  const verdicts = new Map([...VERDICTS, ...ofParts.map((verdict) => [verdict, verdict] as const)]);
   if (type !== undefined && !verdicts.has(type))
     throw new BadRequestError(`query parameter "type" is "${type}"; use ${[...verdicts.keys()].join(' or ')}`);
   const endpoint = queryString(query, 'endpoint');

@@ -18,7 +18,7 @@ export interface ApiOptions {
   readonly clusterName: string;
   readonly kubernetes: boolean;
   /** What the parts of the agent say of themselves, and the routes that they bring. */
-  readonly agent: Pick<AgentView, 'conditions' | 'events' | 'idle' | 'parts' | 'routes' | 'settings'>;
+  readonly agent: Pick<AgentView, 'conditions' | 'events' | 'eventSources' | 'idle' | 'parts' | 'routes' | 'settings'>;
   /** Removes an endpoint that CNI made, with its interface; false when it is not one. */
   readonly detach: (endpoint: EndpointRow) => Promise<boolean>;
   readonly interfaceIndex: (name: string) => Promise<number>;

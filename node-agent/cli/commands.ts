@@ -1,5 +1,7 @@
 import type { Command } from 'commander';
 import type { CliContext } from './context.ts';
+import { addExplainCommand } from './explain-command.ts';
+import { addFqdnCommands } from './fqdn-commands.ts';
 import { addMonitorCommand } from './monitor-command.ts';
 import { addPolicyCommands } from './policy-commands.ts';
 import { addServiceCommands } from './service-commands.ts';
@@ -14,9 +16,14 @@ export const COMMANDS: readonly AddCommands[] = [
   addStatusCommands,
   addEndpointCommands,
   addPolicyCommands,
+  addExplainCommand,
   addMonitorCommand,
   addMapCommands,
   addIdentityCommands,
   addServiceCommands,
+  addFqdnCommands,
   addTableCommands,
 ];
+
+/** Those that judge files: their exit codes are for scripts, and 1 and 2 are verdicts. */
+export const JUDGES: readonly string[] = ['policy validate', 'policy diff', 'explain'];

@@ -1,3 +1,6 @@
+import { messageOf } from '@weir/process/errors';
+import { type Place, START } from './places.ts';
+
 /**
  * A command of `weir` failed. Exit code 1.
  * @fix Do what the message says.
@@ -13,13 +16,39 @@ export class CliError extends Error {
 }
 
 /**
- * The arguments of a command of `weir` are wrong. Exit code 2.
+ * The arguments of a command of `weir` are wrong. Exit code 2; of commands that judge files 64, as of sysexits(3).
  * @fix See `--help` of that command.
  */
 export class UsageError extends CliError {
   override readonly code = 'ERR_WEIR_CLI_USAGE';
-  constructor(message: string) {
-    super(message, 2);
+  constructor(message: string, exitCode = 2) {
+    super(message, exitCode);
+  }
+}
+
+/**
+ * A file of policies is no YAML or JSON, or has aliases that stand for too much. Exit code 1.
+ * @fix Correct the file at the line that the message names.
+ */
+export class DocumentError extends CliError {
+  override readonly code = 'ERR_WEIR_CLI_DOCUMENT';
+  readonly reason: string;
+  readonly place: Place;
+  constructor(file: string, reason: string, place: Place = START, options?: ErrorOptions) {
+    super(`${file} ${reason}`, 1, options);
+    this.reason = reason;
+    this.place = place;
+  }
+}
+
+/**
+ * A file or folder cannot be read. Exit code 66, as of sysexits(3).
+ * @fix See the message: the path, or its permissions.
+ */
+export class UnreadableError extends CliError {
+  override readonly code = 'ERR_WEIR_CLI_UNREADABLE';
+  constructor(path: string, cause: unknown) {
+    super(`cannot read ${path}: ${messageOf(cause)}`, 66, { cause });
   }
 }
 

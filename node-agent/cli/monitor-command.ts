@@ -17,9 +17,9 @@ export function addMonitorCommand(program: Command, context: CliContext): void {
   program
     .command('monitor')
     .description(
-      'Drops, and allowed new flows, as they happen, until ctrl-C (exit code 130) or for a time (0); 1 when the agent ends or has not answered',
+      'Drops, allowed new flows, and what pods ask of DNS, as they happen, until ctrl-C (exit code 130) or for a time (0); 1 when the agent ends or has not answered',
     )
-    .addOption(new Option('-t, --type <type>', "only these: drop, allow, or the verdict of a part's events"))
+    .addOption(new Option('-t, --type <type>', "only these: drop, allow, dns, or the verdict of a part's events"))
     .option('-e, --endpoint <id>', 'only those that this endpoint judged', endpointNumber)
     .option('--json', 'one JSON object a line')
     .option('--timeout <time>', 'follow for this time, as 30s, 5m; default: until it is ended', parseDuration)
@@ -76,6 +76,8 @@ function peerText(peer: FlowPeer, port: number | undefined): string {
     peer.name,
     peer.service === undefined ? undefined : `service ${peer.service}`,
     peer.backendOf === undefined ? undefined : `backend of ${peer.backendOf.join(' and ')}`,
+    peer.hostNames?.join(' and '),
   ];
-  return `${address} (${[...names, `identity ${peer.identity}`].filter((name) => name !== undefined).join(', ')})`;
+  const known = `(${[...names, `identity ${peer.identity}`].filter((name) => name !== undefined).join(', ')})`;
+  return peer.address === '' ? known : `${address} ${known}`;
 }

@@ -1,25 +1,18 @@
-import { readFile } from 'node:fs/promises';
-import { messageOf } from '@weir/process/errors';
 import { clipped, line } from '@weir/process/printable';
 import type { Command } from 'commander';
 import type { PolicyModel } from '../api/models.ts';
 import { within } from './client.ts';
 import { type CliContext, printJson } from './context.ts';
+import { addDiff } from './diff-command.ts';
 import { parseDocuments } from './documents.ts';
 import { type Duration, parseDuration } from './duration.ts';
-import { CliError, TimeoutError, UsageError } from './errors.ts';
+import { CliError, TimeoutError, UnreadableError, UsageError } from './errors.ts';
 import { addPolicyStatusCommand } from './policy-status-command.ts';
+import { nameOf, readText } from './sources.ts';
 import { formatTable } from './table.ts';
-import { type Validation, validateDocuments } from './validate.ts';
+import { addValidate } from './validate-command.ts';
 
-const WORDS: Readonly<Record<Validation['reason'], string>> = {
-  Valid: 'Valid',
-  InvalidSpec: 'Invalid',
-  BudgetExceeded: 'Beyond the limits',
-  UnsupportedField: 'Unsupported',
-};
-
-export function addPolicyCommands(program: Command, context: CliContext): void {
+export function addPolicyCommands(program: Command, context: CliContext, version: string): void {
   const policy = program
     .command('policy')
     .description('Policies on this node, rules imported over the socket, and checks of policy files');
@@ -29,7 +22,8 @@ export function addPolicyCommands(program: Command, context: CliContext): void {
   addGet(policy, context);
   addDelete(policy, context);
   addWait(policy, context);
-  addValidate(policy, context);
+  addValidate(policy, context, version);
+  addDiff(policy, context);
   addSelectors(policy, context);
 }
 
@@ -117,35 +111,6 @@ function addWait(policy: Command, context: CliContext): void {
     });
 }
 
-function addValidate(policy: Command, context: CliContext): void {
-  policy
-    .command('validate')
-    .description(
-      'Checks a file without an agent: CNP, CCNP, NetworkPolicy (also a list of them) or bare rules, in YAML or JSON; exit code 1 when one is ' +
-        'invalid, has an element that is not supported (read fail-closed), or needs more by itself than the operator’s default limits allow, ' +
-        'which bare rules do not have. Only a cluster knows what selectors match, and whether pods have the ports that are named',
-    )
-    .argument('<file>', '"-" for stdin')
-    .option('-n, --namespace <name>', 'namespace of a CiliumNetworkPolicy or NetworkPolicy that names none', 'default')
-    .action(async (file: string, options: { namespace: string }, command: Command) => {
-      const results = validateDocuments(parseDocuments(await readInput(file), nameOf(file)), options.namespace);
-      if (results.length === 0) throw new CliError(`${nameOf(file)} holds no policy`);
-      if (context.json(command)) printJson(context, results);
-      else {
-        for (const result of results) {
-          context.out.write(
-            line(
-              `${result.name}: ${WORDS[result.reason]}${result.reason === 'InvalidSpec' ? '' : `, ${result.rules} ${result.rules === 1 ? 'rule' : 'rules'}`}`,
-            ),
-          );
-          for (const problem of result.problems)
-            context.out.write(line(`  ${problem.code} ${problem.path}: ${problem.message}`));
-        }
-      }
-      if (results.some((result) => !result.valid)) context.setExitCode(1);
-    });
-}
-
 function addSelectors(policy: Command, context: CliContext): void {
   policy
     .command('selectors')
@@ -176,18 +141,10 @@ function printRevision(context: CliContext, command: Command, answer: PolicyMode
   else context.out.write(`Revision: ${answer.revision}\n`);
 }
 
-function nameOf(file: string): string {
-  return file === '-' ? 'standard input' : file;
-}
-
 async function readInput(file: string): Promise<string> {
   try {
-    if (file !== '-') return await readFile(file, 'utf8');
-    let text = '';
-    process.stdin.setEncoding('utf8');
-    for await (const chunk of process.stdin) text += String(chunk);
-    return text;
+    return await readText(file);
   } catch (error) {
-    throw new CliError(`cannot read ${nameOf(file)}: ${messageOf(error)}`, 1, { cause: error });
+    throw new UnreadableError(nameOf(file), error);
   }
 }

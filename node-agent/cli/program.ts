@@ -1,6 +1,6 @@
 import { line } from '@weir/process/printable';
 import { Command, CommanderError, Option } from 'commander';
-import { type AddCommands, COMMANDS } from './commands.ts';
+import { type AddCommands, COMMANDS, JUDGES } from './commands.ts';
 import { createContext, DEFAULT_SOCKET, type Output, terminal } from './context.ts';
 import { CliError, UsageError } from './errors.ts';
 
@@ -19,7 +19,7 @@ export interface CliOptions {
 }
 
 /**
- * Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments, 124 when `--timeout` is over before what was
+ * Runs one command; returns the exit code: 0, 1 for a failure, 2 for wrong arguments (64 of commands that judge files, which have codes of their own), 124 when `--timeout` is over before what was
  * waited for, 130 and 143 when SIGINT or SIGTERM ended it. `monitor --timeout` that ends in time: 0.
  */
 export async function runCli(options: CliOptions): Promise<number> {
@@ -38,15 +38,23 @@ export async function runCli(options: CliOptions): Promise<number> {
     .description('Talks to the Weir agent of this node')
     .version(options.version)
     .addOption(new Option('--socket <path>', "the agent's unix socket").env('WEIR_SOCKET').default(DEFAULT_SOCKET))
-    .addOption(new Option('-o, --output <format>', 'how to print').choices(['text', 'json']).default('text'))
+    .addOption(
+      new Option('-o, --output <format>', 'how to print; sarif: `policy validate` only')
+        .choices(['text', 'json', 'sarif'])
+        .default('text'),
+    )
     .addHelpText(
       'after',
-      '\nExit codes: 0 done, 1 failed (also: the agent ends, or does not answer within 10 s or --timeout), 2 wrong arguments, 124 --timeout is over ' +
+      '\nExit codes: 0 done, 1 failed (also: the agent ends, or does not answer within 10 s or --timeout), 2 wrong arguments (64 of commands that judge files), 124 --timeout is over ' +
         'before what was waited for (`monitor --timeout`: 0), 130 or 143 ended by SIGINT or SIGTERM',
     )
     .showHelpAfterError('(add --help for usage)')
     .exitOverride()
     .configureOutput({ writeOut: (text) => out.write(text), writeErr: (text) => err.write(text) });
+  program.hook('preAction', (_, command) => {
+    if (command.optsWithGlobals().output === 'sarif' && command.name() !== 'validate')
+      throw new UsageError('--output sarif is for `policy validate` only', usageCode(options.args));
+  });
   for (const add of options.commands ?? COMMANDS) add(program, context, options.version);
   addHelpCommand(program);
   inherit(program);
@@ -55,13 +63,19 @@ export async function runCli(options: CliOptions): Promise<number> {
     return exitCode;
   } catch (error) {
     // commander has printed its own message; help and version are no errors.
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : usageCode(options.args);
     // Nobody reads what is printed any more.
     if (error === options.signal.reason && !(error instanceof CliError)) return exitCode;
     if (!(error instanceof CliError)) throw error;
     err.write(line(`weir: ${error.message}`));
     return error.exitCode;
   }
+}
+
+/** Exit code for wrong arguments. */
+function usageCode(args: readonly string[]): number {
+  const words = args.filter((arg) => !arg.startsWith('-')).join(' ');
+  return JUDGES.some((name) => ` ${words} `.includes(` ${name} `)) ? 64 : 2;
 }
 
 /** For commands of commands, too: commander's own looks at the first word only. */

@@ -102,7 +102,7 @@ export class AddressConflictError extends CniError {
 
 /**
  * The pod CIDR cannot serve pods.
- * @fix Use a prefix of at least 4 addresses, such as 10.1.0.0/24 or fd00:10:1::/64.
+ * @fix Use a prefix of at least 4 addresses, such as 10.1.0.0/24 or fd00:10:1::/64; not loopback, link-local, multicast or ::ffff:0:0/96.
  */
 export class PodCidrError extends CniError {
   override readonly code = 'ERR_WEIR_CNI_POD_CIDR';

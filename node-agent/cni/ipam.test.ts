@@ -18,6 +18,15 @@ describe('podRange', () => {
   it.each(['10.1.0.0', '10.1.0.0/31', 'fd00::/127', 'fd00::', '10.1.0.00/24', '', 'x/24'])('refuses %j', (cidr) => {
     expect(() => podRange(cidr)).toThrow(PodCidrError);
   });
+  it.each(['::ffff:10.0.0.0/112', 'fe80::/64', 'ff05::/64', '::/96', '127.0.0.0/24', '169.254.0.0/24', '224.0.0.0/24'])(
+    'refuses %j, where no pod can have an address',
+    (cidr) => {
+      expect(() => podRange(cidr)).toThrow(`pod CIDR "${cidr}" has addresses that no pod can have`);
+    },
+  );
+  it.each(['10.0.0.0/8', '100.64.0.0/24', 'fc00::/7', '2001:db8::/64', '64:ff9b::/96'])('takes %j', (cidr) => {
+    expect(podRange(cidr).last).toBeGreaterThan(0n);
+  });
 });
 
 describe('Ipam', () => {

@@ -6,6 +6,7 @@ import {
   type Prefix,
   parseAddress,
   parsePrefix,
+  prefixContains,
 } from '@weir/net';
 import type { StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
@@ -36,6 +37,11 @@ const MOST_COUNTED = 65_536n;
 /** Why addresses that nobody has may rest. */
 const RECORD_LOST = 'the record of lately released addresses is lost';
 
+/** Loopback, link-local, groups, and IPv4 written as IPv6. */
+const NO_PODS = ['127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '::/96', '::ffff:0:0/96', 'fe80::/10', 'ff00::/8'].map(
+  (text) => parsePrefix(text),
+);
+
 /**
  * The usable addresses of a pod CIDR: all but the network's own (in IPv6 the routers' anycast address), the gateway's (the first) and, in IPv4,
  * broadcast. Throws `PodCidrError`.
@@ -44,6 +50,8 @@ export function podRange(cidr: string): AddressRange {
   const prefix = prefixOf(cidr);
   const { family, bytes, bits } = prefix;
   if (bits > addressBits(family) - 2) throw new PodCidrError(cidr, 'is too small');
+  if (NO_PODS.some((range) => prefixContains(range, prefix)))
+    throw new PodCidrError(cidr, 'has addresses that no pod can have');
   const base = addressToInt(bytes);
   const end = base + sizeOf(family, bits) - 1n;
   return { family, first: base + 2n, last: family === 4 ? end - 1n : end };

@@ -26,6 +26,9 @@ export class PodNetwork implements Network {
   readonly #settings: NodeSettings;
   readonly #nodeAddresses: () => readonly string[];
 
+  /** Where the node's /proc/sys can be written. */
+  readonly procSys: string;
+
   constructor(
     options: {
       readonly run?: RunCommand;
@@ -38,7 +41,8 @@ export class PodNetwork implements Network {
     } = {},
   ) {
     this.#run = options.run ?? runCommand;
-    this.#settings = new NodeSettings(options.procSys ?? '/proc/sys', options.settings);
+    this.procSys = options.procSys ?? '/proc/sys';
+    this.#settings = new NodeSettings(this.procSys, options.settings);
     this.#nodeAddresses = options.nodeAddresses ?? (() => []);
   }
 

@@ -60,7 +60,7 @@ describe('parseConfig', () => {
   });
   it('reads host and port', () => {
     expect(config('--health-address=[::1]:9').healthAddress).toEqual({ host: '::1', port: 9 });
-    expect(config('--health-address=:9').healthAddress).toEqual({ host: '0.0.0.0', port: 9 });
+    expect(config('--health-address=:9').healthAddress).toEqual({ host: undefined, port: 9 });
   });
   it.each([
     [['--bogus'], '--bogus'],

@@ -40,7 +40,7 @@ class KernelCore implements Core {
   readonly #datapath: Datapath;
   /** Nobody else starts and stops the datapath. */
   readonly #own: boolean;
-  readonly #numbers: LocalNumbers;
+  readonly numbers: LocalNumbers;
   readonly #model: Model;
   readonly #rules: SavedRules;
   readonly #gates: InputGates;
@@ -61,14 +61,14 @@ class KernelCore implements Core {
     this.#datapath = datapath ?? new Datapath({ ...options, objects });
     this.db = options.db ?? createStateDB({ countSnapshots: true });
     this.tables = createTables(this.db);
-    this.#numbers = new LocalNumbers(this.db);
+    this.numbers = new LocalNumbers(this.db);
     this.#inputs = inputTables(this.tables);
     const now = (): number => performance.now();
     this.#model = new Model({
       db: this.db,
       tables: this.tables,
       core: options,
-      numbers: this.#numbers,
+      numbers: this.numbers,
       now,
       yieldNow,
     });
@@ -106,11 +106,11 @@ class KernelCore implements Core {
       pendingInputs: () => this.#gates.pending(),
       side: () => this.#side,
     });
-    this.files.provide('numbers', () => this.#numbers.state());
+    this.files.provide('numbers', () => this.numbers.state());
     this.#strays = new Strays({
       db: this.db,
       tables: this.tables,
-      numbers: this.#numbers,
+      numbers: this.numbers,
       nodeNetns: options.nodeNetns,
       log: options.log,
       allocateId: () => this.#endpoints.allocateId(),
@@ -127,7 +127,7 @@ class KernelCore implements Core {
       const { lock, netns } = open;
       this.#take(this.#options.brought?.() ?? {});
       const numbers = this.files.load('numbers');
-      if (typeof numbers === 'object') this.#numbers.adopt(numbers.content);
+      if (typeof numbers === 'object') this.numbers.adopt(numbers.content);
       await this.#endpoints.restore(liveLinks(this.#options.bpfRoot, this.#datapath.inNode).away);
       const side = await KernelSide.open({
         open,
@@ -137,7 +137,7 @@ class KernelCore implements Core {
         model: this.#model,
         besidePins: new BesidePins(lock, netns),
         imported: this.#rules.imported,
-        numbers: this.#numbers,
+        numbers: this.numbers,
         saveNumbers: () => this.files.save('numbers'),
         strays: this.#strays,
         inputs: {
@@ -215,7 +215,10 @@ class KernelCore implements Core {
 
   policyRevision(): number {
     using snapshot = this.db.read();
-    return 1 + snapshot.revision(this.tables.policies) + snapshot.revision(this.tables.peerSets);
+    const { policies, peerSets, nameIdentities } = this.tables;
+    return (
+      1 + [policies, peerSets, nameIdentities].reduce((sum, table) => sum + snapshot.revision(table as AnyTable), 0)
+    );
   }
 
   async waitPolicyRevision(
@@ -310,6 +313,10 @@ class KernelCore implements Core {
     return this.#side?.audit.passes() ?? [];
   }
 
+  spentShares(): ReturnType<Core['spentShares']> {
+    return this.#side?.spentShares() ?? { endpoints: [], peers: [] };
+  }
+
   metrics(): ReturnType<Core['metrics']> {
     if (this.#removed) return [];
     return this.#need('read metrics').inspector.metrics();
@@ -325,7 +332,7 @@ class KernelCore implements Core {
       rulesAwaited: this.#side !== undefined && this.#rules.unknown,
       more: [
         endpointsCheck({ db: this.db, tables: this.tables, policyMode, wallClock: Date.now }),
-        connectionsCheck(this, this.#side?.spentShares() ?? []),
+        connectionsCheck(this, this.spentShares()),
         labelsCheck({
           waiting: this.#model.unidentified(),
           now: performance.now(),

@@ -20,15 +20,15 @@ const ROW: EndpointRow = {
 it('names endpoints that have as many connections as they may, as long as there are such endpoints', () => {
   const core = new FakeCore();
   core.db.write([core.tables.endpoints], (txn) => txn.upsert(core.tables.endpoints, { ...ROW, pod: WEB }));
-  expect(connectionsCheck(core, [])).toMatchObject({
+  expect(connectionsCheck(core, { endpoints: [], peers: [] })).toMatchObject({
     ok: true,
     message: 'every endpoint has room in the table of connections',
   });
-  expect(connectionsCheck(core, [2]).warning).toBeUndefined();
-  const spent = connectionsCheck(core, [2, 1]);
+  expect(connectionsCheck(core, { endpoints: [2], peers: [] }).warning).toBeUndefined();
+  const spent = connectionsCheck(core, { endpoints: [2, 1], peers: [Uint8Array.of(192, 0, 2, 1)] });
   expect([spent.ok, spent.warning]).toEqual([true, true]);
   expect(spent.message).toMatch(
-    /^endpoint 1 \(weir1, pod ns\/web\) uses its whole share of the table of connections: /,
+    /^endpoint 1 \(weir1, pod ns\/web\), 192\.0\.2\.1: as many connections as one may have; /,
   );
 });
 

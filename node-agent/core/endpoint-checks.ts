@@ -1,6 +1,7 @@
 /** What `weir status` and readiness say of the node's endpoints as a whole. None of it is a fault of the agent. */
+import { formatAddress } from '@weir/net';
 import type { DeriveReader, Reader, StateDB } from '@weir/statedb';
-import type { CoreOptions, HealthCheck, Tables } from '../core.ts';
+import type { CoreOptions, HealthCheck, SpentShares, Tables } from '../core.ts';
 import { tableKey } from '../create-tables.ts';
 import type { EndpointIdentity } from '../derive/index.ts';
 import type { EndpointRow } from '../tables.ts';
@@ -62,18 +63,19 @@ export function endpointsCheck({ db, tables, policyMode, wallClock }: EndpointsC
   };
 }
 
-/** Whether an endpoint has as many connections as it may: `spent`, by id. */
+/** Whether an endpoint, or who connects to endpoints, has as many connections as it may. */
 export function connectionsCheck(
   { db, tables }: Pick<EndpointsCheckOptions, 'db' | 'tables'>,
-  spent: readonly number[],
+  { endpoints, peers }: SpentShares,
 ): HealthCheck {
   const name = 'connections';
   using snapshot = db.read();
-  const rows = spent.flatMap((id) => snapshot.get(tables.endpoints, tableKey.endpoint(id)) ?? []);
-  if (rows.length === 0) return { name, ok: true, message: 'every endpoint has room in the table of connections' };
+  const rows = endpoints.flatMap((id) => snapshot.get(tables.endpoints, tableKey.endpoint(id)) ?? []);
+  const who = [...(rows.length === 0 ? [] : [named(rows)]), ...peers.map((address) => formatAddress(address))];
+  if (who.length === 0) return { name, ok: true, message: 'every endpoint has room in the table of connections' };
   const message =
-    `${named(rows)} uses its whole share of the table of connections: further connections pass untracked, and their answers are judged ` +
-    'by themselves; see `--ct-entries`';
+    `${who.join(', ')}: as many connections as one may have; for a new one an unanswered one is forgotten, or it passes untracked, and its ` +
+    'answers are judged by themselves; see `--ct-entries`';
   return { name, ok: true, warning: true, message };
 }
 

@@ -3,7 +3,7 @@ import { delay } from '@weir/process/delay';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
 import { hasTcx } from 'libbpf-ts';
-import type { CoreOptions, Tables, Verification } from '../core.ts';
+import type { CoreOptions, SpentShares, Tables, Verification } from '../core.ts';
 import {
   AddressAudit,
   Audit,
@@ -323,7 +323,7 @@ export class KernelSide {
   }
 
   /** Endpoints that have as many connections as they may. */
-  spentShares(): readonly number[] {
+  spentShares(): SpentShares {
     return this.#conntrack.spent();
   }
 

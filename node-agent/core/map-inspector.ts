@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import {
+  CT_CELLS,
   CT_KEYS,
   ctShare,
   ctShareKey,
@@ -12,6 +13,8 @@ import {
   MAPS,
   type MapName,
   metricsKey,
+  nameKey,
+  nameValue,
   STAGES,
   settingsKey,
   settingsValue,
@@ -21,6 +24,7 @@ import { formatAddress } from '@weir/net';
 import { type BpfMap, programName } from 'libbpf-ts';
 import type { Core } from '../core.ts';
 import type { EndpointMap, MoreMap, SlotStore } from '../datapath/index.ts';
+import { ADDRESS_CLASSES } from '../derive/contract.ts';
 import { MapTooLargeError, UnknownMapError } from '../errors.ts';
 
 type Entries = ReturnType<Core['mapEntries']>;
@@ -63,10 +67,8 @@ export class MapInspector {
       return { name, type: String(type), entries, maxEntries, path: join(root, name) };
     };
     return [
-      ...(Object.keys(MAPS) as MapName[]).map((name) =>
-        row(name, maps[name], counts[name] ?? count(maps[name].keys())),
-      ),
-      ...this.#options.more.map(({ spec, map }) => row(spec.name, map, count(map.keys()))),
+      ...(Object.keys(MAPS) as MapName[]).map((name) => row(name, maps[name], counts[name] ?? count(maps[name]))),
+      ...this.#options.more.map(({ spec, map }) => row(spec.name, map, count(map))),
     ];
   }
 
@@ -95,17 +97,36 @@ export class MapInspector {
         const { bits: _, ...identities } = ipcacheValue.decode(value);
         return { key: { prefix: `${formatAddress(address)}/${bits}` }, value: identities };
       }),
+    names: () =>
+      this.#read('names').map(([key, value]) => ({
+        key: { address: formatAddress(nameKey.decode(key)) },
+        value: { identity: nameValue.decode(value) },
+      })),
     ct4: () => this.#flows('ct4'),
     ct6: () => this.#flows('ct6'),
     ct_shares: () =>
       this.#read('ct_shares')
-        .map(([key, value]) => ({ key: { share: ctShareKey.decode(key) }, value: ctShare.decode(value) }))
-        .filter(({ value }) => value.flows !== 0),
+        .map(([key, value]) => ({ cell: ctShareKey.decode(key), value: ctShare.decode(value) }))
+        .filter(({ cell, value }) => cell < CT_CELLS.seed && (value.flows !== 0 || value.size !== 0))
+        .map(({ cell, value }) => ({ key: CT_CELLS.name(cell), value })),
+    ct_recent: () => [
+      { key: { map: 'ct_recent' }, value: { about: 'flows that endpoints with many began last: keys of ct4 and ct6' } },
+    ],
     metrics: () =>
       this.metrics().map(({ reason, direction, packets, bytes }) => ({
         key: { reason, direction },
         value: { packets: String(packets), bytes: String(bytes) },
       })),
+    proxy_budgets: () =>
+      this.#read('proxy_budgets')
+        .filter(([, value]) => value.some((byte) => byte !== 0))
+        .map(([key, value]) => ({
+          key: { index: Buffer.from(key).readUInt32LE(0) },
+          value: {
+            about: 'when all that the endpoint may ask a proxy is there again',
+            ns: String(Buffer.from(value).readBigUInt64LE(0)),
+          },
+        })),
     settings: () =>
       this.#read('settings').map(([key, value]) => ({
         key: { setting: settingsKey.decode(key) },
@@ -222,16 +243,28 @@ function* verdictsOf(slots: Slots): Generator<Entries[number]> {
   for (const { slot, rows } of slots)
     for (const direction of DIRECTIONS)
       for (const [number, blocks] of rows[direction])
-        for (const { protocol, port, bits, cookie, ...decision } of blocks)
-          yield {
-            key: { slot, direction, class: number, protocol, port, portBits: bits },
-            value: { ...decision, cookie },
-          };
+        for (const { protocol, port, bits, cookie, prefix, identity, ...decision } of blocks) {
+          const ofAddresses =
+            number >= ADDRESS_CLASSES ? { class: number - ADDRESS_CLASSES, byAddress: true } : undefined;
+          yield prefix === undefined
+            ? {
+                key: { slot, direction, ...(ofAddresses ?? { class: number }), protocol, port, portBits: bits },
+                value: { ...decision, cookie },
+              }
+            : {
+                key: { slot, direction, prefix },
+                value: { class: cookie, byAddress: true, ...(identity === undefined ? {} : { identity }) },
+              };
+        }
 }
 
-function count(items: Iterable<unknown>): number {
+const ARRAYS: ReadonlySet<unknown> = new Set(['array', 'percpu_array']);
+
+/** An array has all its elements. */
+function count(map: BpfMap): number {
+  if (ARRAYS.has(map.info.type)) return map.info.maxEntries;
   let total = 0;
-  for (const _ of items) total += 1;
+  for (const _ of map.keys()) total += 1;
   return total;
 }
 

@@ -4,7 +4,7 @@
  * Guarantee: an endpoint is judged by its rules and the addresses of before, or by its rules and the addresses of after: the revision in its word says by
  * which. An endpoint whose word the kernel refuses stays behind: it knows nobody at addresses that have changed since, until it has one.
  */
-import { isLocalCidr } from '@weir/identity';
+import { isLocalCidr, RESERVED_ID } from '@weir/identity';
 import type { Pieces } from '@weir/policy';
 import type { EndpointStateRow, IpcacheRow } from '../tables.ts';
 
@@ -19,23 +19,29 @@ export interface Changing {
   readonly word: (endpoint: number) => Rules | undefined;
   /** The last row of the prefix. */
   readonly there: (prefix: string) => IpcacheRow | undefined;
+  /** By prefix of rows that get another identity: the one that they had before this plan. */
+  readonly moved: ReadonlyMap<string, number>;
+  /** Rows that are deleted after this, as they are then. */
+  readonly leaving: readonly IpcacheRow[];
   /** A revision that is newer than those of all words. */
   readonly revision: () => number;
 }
 
 /**
  * The rows, of which those that change beside rules say what they were, too. One that was left changing, as a word was refused or a plan broke off, stays as
- * it is or is unknown to endpoints of before. CIDRs have their numbers at once: rules that do not name them judge by what is around them.
+ * it is or is unknown to endpoints of before. CIDRs outside have their numbers at once: rules that do not name them judge by what is around them. Those
+ * that leave are among them where rules change.
  */
 export function* versioned(rows: readonly IpcacheRow[], options: Changing): Pieces<readonly IpcacheRow[]> {
-  const { was, there, revision } = options;
+  const { was, there, moved, leaving, revision } = options;
   const beside = changesRules(options);
   let since: number | undefined;
   const out: IpcacheRow[] = [];
-  for (const row of rows) {
+  for (const row of beside ? [...rows, ...leaving] : rows) {
     const last = there(row.prefix);
     if (last?.before !== undefined && last.identity === row.identity) out.push({ ...row, before: last.before });
-    else if (last?.before === undefined && (!beside || isLocalCidr(row.identity))) out.push(row);
+    else if (last?.before === undefined && (!beside || (isLocalCidr(row.identity) && isOutside(moved.get(row.prefix)))))
+      out.push(row);
     else {
       yield;
       const identity = last?.before === undefined ? was(row.prefix) : 0;
@@ -44,6 +50,11 @@ export function* versioned(rows: readonly IpcacheRow[], options: Changing): Piec
     }
   }
   return out;
+}
+
+/** Whether an address was one that a CIDR may name; undefined: it stays what it was. */
+function isOutside(identity: number = RESERVED_ID.world): boolean {
+  return isLocalCidr(identity) || identity === RESERVED_ID.world || identity === RESERVED_ID['world-ipv6'];
 }
 
 function changesRules({ states, word }: Changing): boolean {

@@ -1,109 +1,89 @@
-import { CT_KEYS, type CtKey, ctAge, ctValue, isHalfOpen, PROTOCOL, ticksAt } from '@weir/bpf';
+import { CT_CELLS, CT_KEYS, type CtKey, type CtValue, ctAge, ctValue, isHalfOpen, PROTOCOL, ticksAt } from '@weir/bpf';
 import type { BpfMap } from 'libbpf-ts';
-import type { CtShares } from './ct-shares.ts';
+import type { SpentShares } from '../core.ts';
+import type { CountedFlows, CtFamily, CtShares } from './ct-shares.ts';
 
 const STEP = 512;
-/** Of the table an endpoint may have this part. While more than half of the table is in use, it may have no more than if all had the same. */
-const MOST_OF_ALL = 1 / 4;
 /** A handshake that has been silent for longer, in conntrack ticks of 1.07 s, makes room when there is none. */
 const HANDSHAKE_TICKS = 5;
+/** How many addresses of who opens too many flows are told. */
+const NAMED_PEERS = 10;
 
-type Family = keyof typeof CT_KEYS;
-const FAMILIES = Object.keys(CT_KEYS) as Family[];
+const FAMILIES: readonly CtFamily[] = ['ct4', 'ct6'];
 
 export interface SweepResult {
   readonly entries: number;
   readonly deleted: number;
   /** What is left in each map. */
-  readonly left: Readonly<Record<Family, number>>;
+  readonly left: Readonly<Record<CtFamily, number>>;
 }
 
 export interface ConntrackOptions {
-  readonly maps: Readonly<Record<Family, BpfMap>>;
-  readonly shares: Pick<CtShares, 'counted' | 'correct' | 'clear' | 'allow' | 'isSpent'>;
+  readonly maps: Readonly<Record<CtFamily, BpfMap>>;
+  readonly shares: CtShares;
   /** The programs collect by themselves when user space has not for a minute. */
   readonly collected: (tick: number) => void;
   readonly yieldNow: () => Promise<void>;
 }
 
-/**
- * Collects garbage in the connection tables, one of each family and all of one size, in small steps, and shares a table's size out among endpoints: what
- * an endpoint has in both counts.
- */
+/** Collects garbage in the connection tables, one of each family and all of one size, in small steps, and corrects what the programs count. */
 export class Conntrack {
-  readonly #maps: Readonly<Record<Family, BpfMap>>;
-  readonly #size: number;
-  readonly #shares: ConntrackOptions['shares'];
+  readonly #maps: Readonly<Record<CtFamily, BpfMap>>;
+  readonly #shares: CtShares;
   readonly #collected: ConntrackOptions['collected'];
   readonly #yieldNow: () => Promise<void>;
-  /** Entries of each endpoint that the last collection left. */
-  #left: ReadonlyMap<number, number> = new Map();
-  /** Entries of the fuller table that the last collection left. */
-  #most = 0;
+  /** Endpoints that the last collection found flows of. */
+  #found: readonly (readonly [CtFamily, number])[] = [];
+  #spentPeers: readonly Uint8Array[] = [];
 
   constructor({ maps, shares, collected, yieldNow }: ConntrackOptions) {
     this.#maps = maps;
-    this.#size = maps.ct4.info.maxEntries;
     this.#shares = shares;
     this.#collected = collected;
     this.#yieldNow = yieldNow;
-    shares.allow(Math.ceil(this.#size * MOST_OF_ALL));
+    shares.open(maps.ct4.info.maxEntries);
   }
 
   /**
-   * Deletes entries that are gone. While the table is more than half full, those that are only remembered go, too, of the endpoints that have more than
-   * their share of that half; and of these, and of endpoints that have all that they may, handshakes that nobody goes on with. Stops early when
-   * `signal` is aborted.
+   * Deletes entries that are gone. Of an endpoint that has half of what it may, those that are only remembered go, too, and handshakes that nobody goes
+   * on with. Stops early when `signal` is aborted.
    */
   async collect(signal: AbortSignal): Promise<SweepResult> {
-    const pressed = this.#pressed();
-    const spent = new Set(this.spent());
-    const left = new Map<number, number>();
     const before = this.#shares.counted();
-    const result = await this.#sweep(signal, (key, bytes) => {
-      const value = ctValue.decode(bytes);
+    const left = new Int32Array(before.length);
+    const found = { ct4: new Set<number>(), ct6: new Set<number>() };
+    const peers = new SpentPeers(this.#shares);
+    const result = await this.#sweep(signal, (family, key, value) => {
       const now = process.hrtime.bigint();
       const age = ctAge(key, value, now);
+      const cell = CT_CELLS.endpoint(family, key.endpoint);
+      const over = this.#shares.isSpent(family, cell, 1 / 2);
       const abandoned = isHalfOpen(key, value) && ((ticksAt(now) - value.lastSeen) | 0) > HANDSHAKE_TICKS;
-      const over = pressed.has(key.endpoint);
-      const dead = age === 'gone' || (age === 'expired' && over) || (abandoned && (over || spent.has(key.endpoint)));
-      if (!dead) left.set(key.endpoint, (left.get(key.endpoint) ?? 0) + 1);
-      return dead;
+      if (age === 'gone' || (over && (age === 'expired' || abandoned))) return true;
+      found[family].add(key.endpoint);
+      count(left, family, key, value);
+      peers.see(family, key, value);
+      return false;
     });
     if (signal.aborted) return result;
     this.#collected(ticksAt(process.hrtime.bigint()));
-    this.#left = left;
-    this.#most = Math.max(...Object.values(result.left));
     this.#shares.correct(before, left);
-    this.#shares.allow(this.#allowed());
+    this.#found = FAMILIES.flatMap((family) => Array.from(found[family], (id) => [family, id] as const));
+    this.#spentPeers = peers.named();
     return result;
   }
 
-  /** Endpoints that have as many flows as they may: what else they begin passes untracked. */
-  spent(): readonly number[] {
-    return [...this.#left.keys().filter((endpoint) => this.#shares.isSpent(endpoint))];
-  }
-
-  #allowed(): number {
-    const most = Math.ceil(this.#size * MOST_OF_ALL);
-    return this.#isPressed() ? Math.min(most, Math.ceil(this.#size / this.#left.size)) : most;
-  }
-
-  #isPressed(): boolean {
-    return this.#most > this.#size / 2;
-  }
-
-  #pressed(): ReadonlySet<number> {
-    if (!this.#isPressed()) return new Set();
-    const fair = this.#size / 2 / this.#left.size;
-    return new Set(this.#left.keys().filter((endpoint) => (this.#left.get(endpoint) ?? 0) > fair));
+  spent(): SpentShares {
+    const endpoints = new Set<number>();
+    for (const [family, id] of this.#found) {
+      if (this.#shares.isSpent(family, CT_CELLS.endpoint(family, id))) endpoints.add(id);
+    }
+    return { endpoints: [...endpoints], peers: this.#spentPeers };
   }
 
   /** Deletes every flow of the endpoints, so that the next ones with their ids start without. */
   async purge(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
-    const result = await this.#sweep(signal, ({ endpoint }) => endpoints.has(endpoint));
-    if (!signal.aborted) for (const endpoint of endpoints) this.#shares.clear(endpoint);
-    return result;
+    return await this.#remove(signal, ({ endpoint }) => endpoints.has(endpoint));
   }
 
   /**
@@ -111,13 +91,28 @@ export class Conntrack {
    * they keep answers from beginning a flow.
    */
   async doubt(endpoints: ReadonlySet<number>, signal: AbortSignal): Promise<SweepResult> {
-    return await this.#sweep(signal, ({ endpoint, protocol }, bytes) => {
+    return await this.#remove(signal, ({ endpoint, protocol }, value) => {
       if (!endpoints.has(endpoint)) return false;
-      return protocol !== PROTOCOL.tcp && !ctValue.decode(bytes).denied;
+      return protocol !== PROTOCOL.tcp && !value.denied;
     });
   }
 
-  async #sweep(signal: AbortSignal, dead: (key: CtKey, value: Uint8Array) => boolean): Promise<SweepResult> {
+  /** Deletes flows, and takes them away from what is counted. */
+  async #remove(signal: AbortSignal, dead: (key: CtKey, value: CtValue) => boolean): Promise<SweepResult> {
+    const deleted = new Int32Array(CT_CELLS.seed);
+    const result = await this.#sweep(signal, (family, key, value) => {
+      const goes = dead(key, value);
+      if (goes) count(deleted, family, key, value);
+      return goes;
+    });
+    this.#shares.subtract(deleted);
+    return result;
+  }
+
+  async #sweep(
+    signal: AbortSignal,
+    dead: (family: CtFamily, key: CtKey, value: CtValue) => boolean,
+  ): Promise<SweepResult> {
     const sum = { entries: 0, deleted: 0, left: { ct4: 0, ct6: 0 } };
     for (const family of FAMILIES) {
       const map = this.#maps[family];
@@ -131,7 +126,7 @@ export class Conntrack {
       for (const [key, value] of map.entries()) {
         sum.entries += 1;
         sum.left[family] += 1;
-        if (dead(CT_KEYS[family].decode(key), value)) batch.push(key);
+        if (dead(family, CT_KEYS[family].decode(key), ctValue.decode(value))) batch.push(key);
         if (sum.entries % STEP !== 0) continue;
         remove();
         await this.#yieldNow();
@@ -140,5 +135,44 @@ export class Conntrack {
       remove();
     }
     return sum;
+  }
+}
+
+/** Adds a flow to the cells that count it. */
+function count(cells: CountedFlows, family: CtFamily, key: CtKey, { peer }: CtValue): void {
+  for (const cell of [CT_CELLS.endpoint(family, key.endpoint), CT_CELLS.table(family), ...(peer === 0 ? [] : [peer])]) {
+    cells[cell] = (cells[cell] ?? 0) + 1;
+  }
+}
+
+/** Finds out which addresses stand behind the cells of peers that have as many flows as they may. */
+class SpentPeers {
+  readonly #shares: CtShares;
+  readonly #spent = new Map<number, boolean>();
+  readonly #flows = new Map<string, { readonly address: Uint8Array; flows: number }>();
+
+  constructor(shares: CtShares) {
+    this.#shares = shares;
+  }
+
+  see(family: CtFamily, { src }: CtKey, { peer }: CtValue): void {
+    if (peer === 0) return;
+    let spent = this.#spent.get(peer);
+    if (spent === undefined) {
+      spent = this.#shares.isPeerSpent(family, peer);
+      this.#spent.set(peer, spent);
+    }
+    if (!spent) return;
+    // Counted by the /64 in IPv6.
+    const name = Buffer.from(src.subarray(0, 8)).toString('hex');
+    const known = this.#flows.get(name);
+    if (known === undefined) this.#flows.set(name, { address: src, flows: 1 });
+    else known.flows += 1;
+  }
+
+  /** Those with most flows first. */
+  named(): Uint8Array[] {
+    const sorted = [...this.#flows.values()].sort((one, other) => other.flows - one.flows);
+    return sorted.slice(0, NAMED_PEERS).map(({ address }) => address);
   }
 }

@@ -1,57 +1,62 @@
 /**
- * What each endpoint has of the connection table, and may have: the elements of `ct_shares`, as memory that programs count in at the same time. A share is of
- * all endpoints whose ids have the same last bits; there are as many as a node has endpoints.
+ * Who has how much of the connection tables: the cells of `ct_shares`, as memory that programs count in at the same time (bpf/shares.h has the limits that they
+ * hold). An endpoint's cell is of all endpoints whose ids have the same last bits; a peer's, of all addresses with the same hash.
  */
-import { MAPS } from '@weir/bpf';
+import { randomFillSync } from 'node:crypto';
+import { CT_CELLS, MAPS } from '@weir/bpf';
 
-const SHARES = MAPS.ct_shares.maxEntries;
+export type CtFamily = 'ct4' | 'ct6';
 
-/** Flows of each share at one moment. */
+/** A number of flows for each cell. */
 export type CountedFlows = Int32Array;
 
 export class CtShares {
-  /** Pairs: flows, and how many they may be. */
+  /** Pairs: flows, and the size of a table. */
   readonly #words: Int32Array;
 
-  /** @param bytes the elements (see mapArray); must stay mapped while this is used */
+  /** @param bytes the cells (see mapArray); must stay mapped while this is used */
   constructor(bytes: Uint8Array) {
-    this.#words = new Int32Array(bytes.buffer, bytes.byteOffset, 2 * SHARES);
+    this.#words = new Int32Array(bytes.buffer, bytes.byteOffset, 2 * MAPS.ct_shares.maxEntries);
+  }
+
+  /** Says how much each table can hold, and chooses anew which peers share a cell: entries keep the cell that counts them. */
+  open(size: number): void {
+    for (const family of ['ct4', 'ct6'] as const) Atomics.store(this.#words, 2 * CT_CELLS.table(family) + 1, size);
+    const seed = randomFillSync(new Int32Array(2));
+    for (const [at, half] of seed.entries()) Atomics.store(this.#words, 2 * CT_CELLS.seed + at, half);
   }
 
   counted(): CountedFlows {
-    return Int32Array.from({ length: SHARES }, (_, at) => Atomics.load(this.#words, 2 * at));
+    return Int32Array.from({ length: CT_CELLS.seed }, (_, cell) => this.#flows(cell));
   }
 
-  /** There were so many of each endpoint, of `before` and of what came meanwhile. What programs have counted since `before` stays counted. */
-  correct(before: CountedFlows, found: ReadonlyMap<number, number>): void {
-    const flows = new Int32Array(SHARES);
-    for (const [endpoint, count] of found) {
-      const at = shareOf(endpoint);
-      flows[at] = (flows[at] ?? 0) + count;
-    }
-    for (const [at, count] of flows.entries()) {
-      const wrong = (before[at] ?? 0) - count;
-      if (wrong !== 0) Atomics.sub(this.#words, 2 * at, wrong);
-    }
+  /** There were `found`: of `before`, and of what came meanwhile. What programs have counted since `before` stays counted. */
+  correct(before: CountedFlows, found: CountedFlows): void {
+    this.subtract(before.map((count, cell) => count - (found[cell] ?? 0)));
   }
 
-  /** All flows of the endpoint are gone. */
-  clear(endpoint: number): void {
-    Atomics.store(this.#words, 2 * shareOf(endpoint), 0);
+  /** So many fewer. */
+  subtract(flows: CountedFlows): void {
+    for (const [cell, count] of flows.entries()) if (count !== 0) Atomics.sub(this.#words, 2 * cell, count);
   }
 
-  /** Each endpoint may have so many. */
-  allow(most: number): void {
-    for (let at = 0; at < SHARES; at += 1) Atomics.store(this.#words, 2 * at + 1, most);
+  /** An endpoint's cell that has all that it may have; or half of it. */
+  isSpent(family: CtFamily, cell: number, part = 1): boolean {
+    return this.#isBeyond(family, cell, part / 2);
   }
 
-  isSpent(endpoint: number): boolean {
-    const at = 2 * shareOf(endpoint);
-    const most = Atomics.load(this.#words, at + 1);
-    return most > 0 && Atomics.load(this.#words, at) >= most;
+  /** A peer's. */
+  isPeerSpent(family: CtFamily, cell: number): boolean {
+    return this.#isBeyond(family, cell, 1 / 4);
   }
-}
 
-function shareOf(endpoint: number): number {
-  return endpoint % SHARES;
+  #isBeyond(family: CtFamily, cell: number, part: number): boolean {
+    const table = CT_CELLS.table(family);
+    const size = Atomics.load(this.#words, 2 * table + 1);
+    return size > 0 && this.#flows(cell) >= Math.floor((size - this.#flows(table)) * part);
+  }
+
+  #flows(cell: number): number {
+    return Atomics.load(this.#words, 2 * cell);
+  }
 }

@@ -63,7 +63,7 @@ class Lives {
     if (crash !== undefined && (await this.live(crash))) {
       if (meanwhile.length > 0) settled.push(await verdictsOf(history));
       history.push(...meanwhile);
-      if (lost) node.numbers = { cidrs: {}, labels: {}, revisions: 0 };
+      if (lost) node.numbers = { cidrs: {}, labels: {}, nodes: {}, revisions: 0 };
     }
     await this.live();
     settled.push(node.verdicts());

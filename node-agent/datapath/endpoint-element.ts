@@ -39,3 +39,8 @@ export function elementOf(row: KernelEndpoint, { quarantined }: Pick<KernelEndpo
 function flagsOf({ ingress, egress }: EndpointStateRow['enforced']): number {
   return (ingress ? ENDPOINT_FLAGS.ingressEnforced : 0) | (egress ? ENDPOINT_FLAGS.egressEnforced : 0);
 }
+
+/** Whether the kernel's element is this one. */
+export function sameElement(there: Uint8Array | undefined, element: Uint8Array): boolean {
+  return there !== undefined && Buffer.compare(there, element) === 0;
+}

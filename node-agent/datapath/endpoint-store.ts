@@ -5,7 +5,7 @@ import { tableKey, YES } from '../create-tables.ts';
 import { InterfaceGoneError, OrderError } from '../errors.ts';
 import type { EndpointStateRow, KernelEndpoint, KernelEndpointRow } from '../tables.ts';
 import { Contests } from './contests.ts';
-import { elementOf, foundIn } from './endpoint-element.ts';
+import { elementOf, foundIn, sameElement } from './endpoint-element.ts';
 import type { EndpointTable } from './endpoint-map.ts';
 import type { Hooked, LinkLook, LinkTable } from './link-table.ts';
 
@@ -122,7 +122,7 @@ export class EndpointStore {
     const trust = before === undefined || moves ? NEW : before;
     const key = endpointKey.encode(ifindex);
     const value = elementOf(row, trust);
-    if (!sameBytes(this.#map.lookup(key), value)) this.#map.update(key, value);
+    if (!sameElement(this.#map.lookup(key), value)) this.#map.update(key, value);
     // The word names the slot from now on, whether or not the interface still takes programs.
     if (!moves) this.#put({ ...trust, ...before, id, ifindex, slot, written: row });
     try {
@@ -322,7 +322,7 @@ export class EndpointStore {
   /** Whether the element is another than the one that was written or, before that, found. */
   #isEdited(row: KernelEndpointRow): boolean {
     const last = row.written ?? row.found;
-    return last !== undefined && !sameBytes(this.#map.lookup(endpointKey.encode(last.ifindex)), elementOf(last, row));
+    return last !== undefined && !sameElement(this.#map.lookup(endpointKey.encode(last.ifindex)), elementOf(last, row));
   }
 
   /** Brings element, programs and links back to what was written, and the programs before all others'. @throws LinkError */
@@ -398,7 +398,3 @@ export class EndpointStore {
 
 /** Of an endpoint whose programs were there before it was. */
 const NEW: Pick<KernelEndpointRow, 'doubted' | 'quarantined'> = { doubted: false };
-
-function sameBytes(a: Uint8Array | undefined, b: Uint8Array): boolean {
-  return a !== undefined && Buffer.compare(a, b) === 0;
-}

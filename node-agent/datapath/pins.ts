@@ -54,7 +54,10 @@ export interface Programs {
 
 const NAMES = Object.keys(MAPS) as MapName[];
 /** Programs that are kept open. */
-const OPEN = ['fromPod', 'toPod', 'judgeSent'] as const;
+const OPEN = ['fromPod', 'toPod', 'judgeSent', 'toProxy', 'answerToProxy'] as const;
+/** Those that others go on with, by their stage. */
+const HANDED_STAGES = ['judge-sent', 'to-proxy', 'answer-to-proxy'] as const;
+type Handed = (typeof HANDED_STAGES)[number];
 type Opened = Readonly<Record<(typeof OPEN)[number], BpfProgram>>;
 /**
  * What a packet is judged by: an endpoint's word names a slot, a slot's classes name identities. One of them is never used with
@@ -90,7 +93,8 @@ export class PinnedDatapath {
   readonly fromPod: BpfProgram;
   readonly toPod: BpfProgram;
   /** What programs of parts that run before judging go on with. */
-  readonly #judgeSent: BpfProgram;
+  /** By their stage. */
+  readonly #handed: Readonly<Record<Handed, BpfProgram>>;
   /** Maps that are new beside an old one of the same name. */
   readonly replaced: readonly MapName[];
   /** Maps that this start made: nothing in them is from before. */
@@ -123,8 +127,8 @@ export class PinnedDatapath {
     this.maps = maps;
     this.fromPod = programs.fromPod;
     this.toPod = programs.toPod;
-    this.#judgeSent = programs.judgeSent;
-    setStage(maps.stages, 'judge-sent', programs.judgeSent);
+    this.#handed = handedIn(programs);
+    this.#setStages();
     this.replaced = replaced;
     this.#marks = marks;
     this.#committed = replaced.length === 0;
@@ -244,19 +248,16 @@ export class PinnedDatapath {
       maxEntries: { ct4: this.maps.ct4.info.maxEntries, ct6: this.maps.ct6.info.maxEntries },
     });
     for (const map of Object.values(object.maps)) map.close();
-    const { judgeSent, ...programs } = programsOf(object);
-    judgeSent.close();
+    const programs = programsOf(object);
+    for (const program of Object.values(handedIn(programs))) program.close();
     return programs;
   }
 
   /** Maps and programs of this agent whose pin is not there, or holds something else. */
   unpinned(): string[] {
     const { stages } = this.maps;
-    const judges = stageProgram(stages, 'judge-sent') === this.#judgeSent.info().id;
-    return [
-      ...this.#lost().map(({ path }) => basename(path)),
-      ...(judges ? [] : ['program that judges what was sent']),
-    ];
+    const missing = HANDED_STAGES.filter((stage) => stageProgram(stages, stage) !== this.#handed[stage].info().id);
+    return [...this.#lost().map(({ path }) => basename(path)), ...missing.map((stage) => `program of stage ${stage}`)];
   }
 
   /** Puts every pin back, on a bpf file system that is mounted again where that is gone. */
@@ -264,7 +265,11 @@ export class PinnedDatapath {
     makeRoot(this.root);
     makeFolders(this.root);
     for (const pin of this.#lost()) this.#replace(pin);
-    setStage(this.maps.stages, 'judge-sent', this.#judgeSent);
+    this.#setStages();
+  }
+
+  #setStages(): void {
+    for (const stage of HANDED_STAGES) setStage(this.maps.stages, stage, this.#handed[stage]);
   }
 
   #lost(): Pin[] {
@@ -305,7 +310,7 @@ export class PinnedDatapath {
   }
 
   #programPins(): Pin[] {
-    return [this.fromPod, this.toPod, this.#judgeSent].map((program) => {
+    return [this.fromPod, this.toPod, ...Object.values(this.#handed)].map((program) => {
       const path = join(this.root, 'programs', `${this.built.hash.slice(0, 16)}-${program.name}`);
       return {
         path,
@@ -329,7 +334,7 @@ export class PinnedDatapath {
     this.#shares.close();
     for (const map of Object.values(this.maps)) map.close();
     for (const { map } of this.more) map.close();
-    this.#judgeSent.close();
+    for (const program of Object.values(this.#handed)) program.close();
     for (const programs of [this, this.#spares]) {
       programs?.fromPod.close();
       programs?.toPod.close();
@@ -351,10 +356,14 @@ function pinnedPrograms(pin: (name: string) => string): Opened | undefined {
   return found as Opened;
 }
 
+function handedIn(programs: Opened): Readonly<Record<Handed, BpfProgram>> {
+  const { judgeSent, toProxy, answerToProxy } = programs;
+  return { 'judge-sent': judgeSent, 'to-proxy': toProxy, 'answer-to-proxy': answerToProxy };
+}
+
 /** Closes the others. */
 function programsOf(object: BpfObject): Opened {
-  const { fromPod, toPod, judgeSent } = PROGRAMS;
-  const kept = { fromPod: object.program(fromPod), toPod: object.program(toPod), judgeSent: object.program(judgeSent) };
+  const kept = Object.fromEntries(OPEN.map((name) => [name, object.program(PROGRAMS[name])])) as Opened;
   for (const program of Object.values(object.programs)) if (!Object.values(kept).includes(program)) program.close();
   return kept;
 }

@@ -174,6 +174,7 @@ function world() {
       moved: new Map(),
       endpoints: [],
       ipcacheGone: [],
+      leaving: [],
       afterGone: [],
       endpointsGone: [],
     };

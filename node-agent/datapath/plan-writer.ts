@@ -157,7 +157,7 @@ export class PlanWriter {
     // Those whose words the kernel has refused leave their slots now, too.
     const states = [...this.#refusedStates(), ...plan.endpoints];
     if (ipcache.length > 0) await kernel.slots.forget(new Set(ipcache.map(({ identity }) => identity)));
-    const rows = await this.#versioned(ipcache, states);
+    const rows = await this.#versioned(ipcache, states, plan);
     const changing = rows.some(({ before }) => before !== undefined);
     // A packet that has read a word of before the last plan must not meet addresses of after this one.
     if (rows.some(({ prefix, before }) => before === undefined && plan.moved.has(prefix))) await this.#quiesceMoved();
@@ -174,11 +174,13 @@ export class PlanWriter {
     await this.#options.kernel.clearFlows();
   }
 
-  async #versioned(rows: readonly IpcacheRow[], states: readonly EndpointStateRow[]): Promise<readonly IpcacheRow[]> {
+  async #versioned(rows: readonly IpcacheRow[], states: readonly EndpointStateRow[], { moved, leaving }: Plan) {
     const { db, tables, numbers, kernel } = this.#options;
     using snapshot = db.read();
     const options = {
       states,
+      moved,
+      leaving,
       was: (prefix: string) => kernel.ipcache.identityOf(prefix) ?? 0,
       word: (id: number) => kernel.endpoints.word(id),
       there: (prefix: string) => snapshot.get(tables.ipcache, prefix),
@@ -269,7 +271,8 @@ export class PlanWriter {
   async #shrink(plan: Plan): Promise<void> {
     const { db, tables, model, kernel } = this.#options;
     const { ipcache, slots } = kernel;
-    const kept = this.#stillNamed(plan.ipcacheGone);
+    const leaving = new Set(plan.leaving.map(({ prefix }) => prefix));
+    const kept = this.#stillNamed(plan.ipcacheGone.filter((prefix) => !leaving.has(prefix)));
     const gone = plan.ipcacheGone.filter((prefix) => !kept.has(prefix));
     this.keeps = kept.size > 0;
     if (this.keeps) model.keepAddresses(kept);

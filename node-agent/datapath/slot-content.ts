@@ -1,8 +1,29 @@
 /** What a slot holds, between rows of the tables and entries of its two inner maps. */
-import { classKey, classValue, DIRECTION, VERDICT, type VerdictValue, verdictKey, verdictValue } from '@weir/bpf';
+import {
+  classKey,
+  classValue,
+  DIRECTION,
+  isVerdictPrefix,
+  VERDICT,
+  VERDICT_KIND,
+  type VerdictValue,
+  verdictKey,
+  verdictPrefix,
+  verdictPrefixValue,
+  verdictValue,
+} from '@weir/bpf';
+import { formatPrefix, parsePrefix } from '@weir/net';
 import { ALLOW, DENY, type Decision, type Direction, type Pieces } from '@weir/policy';
 import type { BpfMap } from 'libbpf-ts';
-import { blocksKey, both, DIRECTIONS, FIRST_CLASS, type KernelSlot } from '../derive/contract.ts';
+import {
+  ADDRESS_CLASSES,
+  ADDRESSES,
+  blocksKey,
+  both,
+  DIRECTIONS,
+  FIRST_CLASS,
+  type KernelSlot,
+} from '../derive/contract.ts';
 import type { PerDirection, SlotContent, VerdictBlock } from '../tables.ts';
 
 export function count(maps: PerDirection<ReadonlyMap<number, unknown>>): number {
@@ -21,10 +42,16 @@ export function classEntry(direction: Direction, identity: number, number: numbe
 }
 
 export function verdictEntry(direction: Direction, number: number, block: VerdictBlock): [Uint8Array, Uint8Array] {
+  if (block.prefix !== undefined) {
+    const { bytes: address, bits } = parsePrefix(block.prefix);
+    const key = verdictPrefix.encode({ direction: DIRECTION[direction], address, bits });
+    return [key, verdictPrefixValue.encode({ identity: block.identity ?? 0, class: block.cookie })];
+  }
+  const ofAddresses = number >= ADDRESS_CLASSES;
   return [
     verdictKey.encode({
-      class: number,
-      direction: DIRECTION[direction],
+      class: ofAddresses ? number - ADDRESS_CLASSES : number,
+      direction: DIRECTION[direction] | (ofAddresses ? VERDICT_KIND.byAddress : 0),
       protocol: block.protocol,
       port: block.port,
       portBits: block.bits,
@@ -42,8 +69,7 @@ function decisionBytes(decision: Decision): Omit<VerdictValue, 'cookie'> {
 
 /** The kernel drops by a value that it does not know: so this is a deny. */
 function decisionIn({ verdict, proxyPort = 0, priority = 0 }: VerdictValue): Decision {
-  if (verdict === VERDICT.redirect && proxyPort !== 0)
-    return { verdict: 'redirect', listener: { port: proxyPort, priority } };
+  if (verdict === VERDICT.redirect) return { verdict: 'redirect', listener: { port: proxyPort, priority } };
   if (proxyPort !== 0) return DENY;
   if (verdict === VERDICT.allow) return ALLOW;
   return verdict === VERDICT.authenticate ? { verdict: 'authenticate' } : DENY;
@@ -65,9 +91,19 @@ export function* readSlot(
     yield;
   }
   for (const [keyBytes, valueBytes] of verdicts.entries()) {
+    if (isVerdictPrefix(keyBytes)) {
+      const { identity, class: cookie } = verdictPrefixValue.decode(valueBytes);
+      const { direction, address, bits } = verdictPrefix.decode(keyBytes);
+      const prefix = formatPrefix({ family: address.length === 16 ? 6 : 4, bytes: address, bits });
+      const block = { protocol: 0, port: 0, bits: 0, ...DENY, cookie, prefix, ...(identity === 0 ? {} : { identity }) };
+      append(rows[direction === DIRECTION.ingress ? 'ingress' : 'egress'], ADDRESSES, block);
+      yield;
+      continue;
+    }
     const key = verdictKey.decode(keyBytes);
     const value = verdictValue.decode(valueBytes);
-    const ofDirection = rows[key.direction === DIRECTION.ingress ? 'ingress' : 'egress'];
+    const ofAddresses = (key.direction & VERDICT_KIND.byAddress) !== 0;
+    const ofDirection = rows[(key.direction & 1) === DIRECTION.ingress ? 'ingress' : 'egress'];
     const block = {
       protocol: key.protocol,
       port: key.port,
@@ -75,12 +111,16 @@ export function* readSlot(
       ...decisionIn(value),
       cookie: value.cookie ?? 0,
     };
-    const list = ofDirection.get(key.class);
-    if (list) list.push(block);
-    else ofDirection.set(key.class, [block]);
+    append(ofDirection, ofAddresses ? key.class + ADDRESS_CLASSES : key.class, block);
     yield;
   }
   return { elements, rows };
+}
+
+function append<T>(lists: Map<number, T[]>, number: number, item: T): void {
+  const list = lists.get(number);
+  if (list) list.push(item);
+  else lists.set(number, [item]);
 }
 
 /** Whether both hold the same, an element a piece. */
@@ -107,10 +147,20 @@ export function meaning(content: SlotContent): KernelSlot {
   return {
     scope: both((direction) => [rowsOf(direction, 0), rowsOf(direction, 1), rowsOf(direction, 2)] as const),
     classes: both((direction) => new Map(content.elements[direction])),
+    addresses: both((direction) =>
+      (content.rows[direction].get(ADDRESSES) ?? [])
+        .map(
+          ({ prefix = '', identity, cookie }) => `${prefix} ${identity} ${rowsOf(direction, ADDRESS_CLASSES + cookie)}`,
+        )
+        .sort()
+        .join('|'),
+    ),
     rows: both((direction) => {
       // A class without rows is one too: its number must not be given to others while elements have it.
       const numbers = new Set([...content.rows[direction].keys(), ...content.elements[direction].values()]);
-      return new Map([...numbers].filter((n) => n >= FIRST_CLASS).map((n) => [n, rowsOf(direction, n)]));
+      return new Map(
+        [...numbers].filter((n) => n >= FIRST_CLASS && n < ADDRESS_CLASSES).map((n) => [n, rowsOf(direction, n)]),
+      );
     }),
   };
 }

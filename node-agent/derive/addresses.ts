@@ -1,4 +1,4 @@
-import { CLUSTER_FIRST, isLocalCidr } from '@weir/identity';
+import { CLUSTER_FIRST, isLocalCidr, isNode, plainNode } from '@weir/identity';
 import { keys, query, type StateDB } from '@weir/statedb';
 import type { IpcacheRow } from '../tables.ts';
 import type { IpcacheDeriver } from './ipcache.ts';
@@ -10,6 +10,8 @@ import { Rows } from './working.ts';
 export interface AddressChanges {
   readonly upserts: readonly IpcacheRow[];
   readonly deletes: readonly string[];
+  /** Those of `deletes` that are no CIDRs, as they are once they are gone: of what is around them. */
+  readonly leaving: readonly IpcacheRow[];
   /** By prefix of an upsert that gives it another identity: the one that it had. */
   readonly from: ReadonlyMap<string, number>;
   /** Identities that some address goes from and to, by upserts and by deletes. */
@@ -97,9 +99,14 @@ export class Addresses {
       if (pace.due()) await pace.yieldNow();
       const claimed = ipcache.row(prefix);
       const there = this.#rows.get(prefix);
+      const found = there?.identity ?? 0;
       const known =
-        rules || claimed === undefined || claimed.identity < CLUSTER_FIRST || claimed.identity === there?.identity;
-      const row = known ? claimed : { ...claimed, identity: 0 };
+        rules ||
+        claimed === undefined ||
+        (claimed.identity < CLUSTER_FIRST && !isNode(found)) ||
+        claimed.identity === found;
+      // A node has a number of its own by rules that are not known yet.
+      const row = known ? claimed : { ...claimed, identity: plainNode(claimed.identity) === found ? found : 0 };
       if (!known) waiting.push(prefix);
       if (row === undefined) {
         if (there !== undefined && !rules && isLocalCidr(there.identity)) waiting.push(prefix);
@@ -130,12 +137,16 @@ export class Addresses {
       this.#rows.delete(prefix);
     }
     const movedByDelete = new Moves();
-    for (const { prefix, identity } of gone) {
+    const leaving: IpcacheRow[] = [];
+    for (const { prefix, identity, row } of gone) {
       if (pace.due()) await pace.yieldNow();
-      movedByDelete.add(identity, this.#around(prefix));
+      const around = this.#around(prefix);
+      movedByDelete.add(identity, around);
+      if (around !== identity && !isLocalCidr(identity))
+        leaving.push({ prefix, identity: around, source: row?.source ?? 'endpoint' });
     }
     const deletes = gone.map(({ prefix }) => prefix);
-    return { upserts, deletes, from, moved: moved.list(), movedByDelete: movedByDelete.list() };
+    return { upserts, deletes, leaving, from, moved: moved.list(), movedByDelete: movedByDelete.list() };
   }
 
   /** Identity of the longest prefix that contains this one, which has no row: as the kernel's trie answers. 0 when there is none. */

@@ -62,6 +62,7 @@ const direction: fc.Arbitrary<CompiledDirection> = fc.array(rows, { minLength: 1
     enforced: fc.boolean(),
     scope: fc.record({ unknown: kind, pod: kind, world: kind }),
     classes,
+    addresses: fc.constant([]),
   });
 });
 
@@ -130,6 +131,7 @@ it('a number at rest is given to the rows that it had at once, and to others lat
       enforced: true,
       scope: { unknown: [], pod: [], world: [] },
       classes: [{ members: [300], rows }],
+      addresses: [],
     }));
   };
   let numbers = NO_NUMBERS;

@@ -1,7 +1,14 @@
-import { isLocalCidr, scopeOf } from '@weir/identity';
-import type { CompiledPolicy, Direction, Pieces } from '@weir/policy';
+import { isLocalCidr, plainNode, scopeOf } from '@weir/identity';
+import {
+  type ClassRows,
+  type CompiledDirection,
+  type CompiledPolicy,
+  DENY,
+  type Direction,
+  type Pieces,
+} from '@weir/policy';
 import { IdsExhaustedError } from '../errors.ts';
-import type { PerDirection, SlotContent, SlotRow } from '../tables.ts';
+import type { PerDirection, SlotContent, SlotRow, VerdictBlock } from '../tables.ts';
 import { GRACE_MS } from './grace.ts';
 import { patched } from './patched-map.ts';
 import { blocksOf, both, DIRECTIONS, passingKey, rowsKey } from './rows.ts';
@@ -13,6 +20,10 @@ const LAST_CLASS = 0xffff;
 export const CLASS_NUMBERS = LAST_CLASS - FIRST_CLASS + 1;
 /** Peers of whom nothing passes: a number of no scope class, that never has rows. So there is always one for them. */
 const CLOSED_CLASS = 3;
+/** Classes of addresses are numbered from here on. */
+export const ADDRESS_CLASSES = 0x1_0000;
+/** The number of the prefixes whose addresses have them. */
+export const ADDRESSES = 0x2_0000;
 /** Identities of a piece: some ten microseconds. */
 export const PIECE = 256;
 /** The kernel keeps the rows of a number for GRACE_MS and takes them away in the round after that. */
@@ -195,11 +206,12 @@ function without({ members }: Made[number], other: Made[number] | undefined): re
  */
 export type Around = (identity: number) => number;
 
-/** Class of an identity as the datapath finds it: of a CIDR that is not named, that of the longest one around it that is. */
+/** Class of an identity as the datapath finds it: of a CIDR that is not named, that of the longest one around it that is; of such a node, that of all. */
 export function classOf(classes: ReadonlyMap<number, number>, identity: number, around: Around): number {
   const own = classes.get(identity);
   if (own !== undefined) return own;
   if (isLocalCidr(identity)) return classOf(classes, around(identity), around);
+  if (plainNode(identity) !== identity) return classOf(classes, plainNode(identity), around);
   switch (scopeOf(identity)) {
     case 'pod':
       return 1;
@@ -260,7 +272,28 @@ export function contentOf(row: SlotRow): SlotContent {
   return {
     elements: both((direction) => row.classes[direction]),
     rows: both(
-      (direction) => new Map([...rowsByClass(row, direction)].map(([number, rows]) => [number, blocksOf(rows)])),
+      (direction) =>
+        new Map([
+          ...rowsByClass(row, direction)
+            .entries()
+            .map(([number, rows]) => [number, blocksOf(rows)] as const),
+          ...addressBlocks(row.compiled[direction]),
+        ]),
     ),
   };
+}
+
+/** Of addresses: blocks of each class, and the prefixes last, so that a packet that finds one finds its rows. */
+function addressBlocks({
+  addresses,
+}: CompiledDirection): (readonly [number: number, blocks: readonly VerdictBlock[]])[] {
+  const classes = new Map<ClassRows, number>();
+  const prefixes = addresses.map(({ rows, ...address }) => {
+    const number = classes.get(rows) ?? classes.size;
+    classes.set(rows, number);
+    return { protocol: 0, port: 0, bits: 0, ...DENY, cookie: number, ...address };
+  });
+  if (prefixes.length === 0) return [];
+  const blocks = classes.entries().map(([rows, number]) => [ADDRESS_CLASSES + number, blocksOf(rows)] as const);
+  return [...blocks, [ADDRESSES, prefixes]];
 }

@@ -1,6 +1,6 @@
 /** Who derives what, and what each of them asks of the others. */
 import { RESERVED } from '@weir/identity';
-import { matches } from '@weir/labels';
+import { type LabelMap, matches } from '@weir/labels';
 import type { PeerIdentity, SelectorHash } from '@weir/policy';
 import type { StateDB } from '@weir/statedb';
 import type { CoreOptions, Tables } from '../core.ts';
@@ -14,6 +14,7 @@ import { InForce, type Subject } from './in-force.ts';
 import type { Inputs } from './inputs.ts';
 import { IpcacheDeriver } from './ipcache.ts';
 import { LocalEndpoints } from './local-endpoints.ts';
+import { NodePeers } from './node-peers.ts';
 import type { LocalNumbers } from './numbers.ts';
 import { Pace } from './pace.ts';
 import { PeerPortNames } from './peer-port-names.ts';
@@ -49,6 +50,7 @@ export class AllDerivers implements Derivers {
   readonly cidrPeers: CidrPeers;
   readonly local: LocalEndpoints;
   readonly remote: RemoteEndpoints;
+  readonly nodes: NodePeers;
   readonly unconnected: UnconnectedPods;
   readonly inForce: InForce;
   readonly portNames: PeerPortNames;
@@ -89,13 +91,14 @@ export class AllDerivers implements Derivers {
       now,
     });
     this.remote = new RemoteEndpoints({ ...placing, nodeName: core.nodeName });
+    this.nodes = new NodePeers({ ...common, nodeName: core.nodeName, numbers, ipcache, pace });
     this.unconnected = new UnconnectedPods({ ...common, identities: this.identities });
     this.inForce = new InForce({ db, policies, ipcache, pace });
     const addressed = (identity: number): boolean => this.addresses.has(identity);
     const around = (identity: number): number => this.cidrPeers.around(identity);
     this.slots = new Slots({
       db,
-      members: (hash) => this.members(hash),
+      members: (hash) => this.#membersOf(hash),
       setsOf: (id) => this.#setsOf(id),
       namingChanged: (hash) => {
         policies.namingChanged(hash);
@@ -103,6 +106,8 @@ export class AllDerivers implements Derivers {
       },
       servers: () => this.#servers(),
       cidrPeers: this.cidrPeers,
+      nameIdentities: (pattern) => inputs.snapshot.list(tables.nameIdentities, 'pattern', pattern),
+      listeners: numbers.listeners,
       peerPorts: this.portNames,
       addressed,
       around,
@@ -125,20 +130,33 @@ export class AllDerivers implements Derivers {
 
   /** Members of a PeerSet that rules in use name as a peer: of the cluster, and this node's own label sets that its selector matches. */
   members(hash: SelectorHash): readonly number[] | undefined {
+    const members = this.#membersOf(hash);
+    return members && [...members];
+  }
+
+  #membersOf(hash: SelectorHash): Iterable<number> | undefined {
     const row = this.policies.view(hash);
     const members = this.peerSets.members(hash);
     if (row === undefined || members === undefined) return undefined;
-    const local: number[] = [];
-    for (const { identity, labels } of this.local.localLabels())
-      if (matches(row.selector, labels)) local.push(identity);
-    return local.length === 0 ? members : [...members, ...local];
+    const { nodes, local } = this;
+    const { selector } = row;
+    return (function* () {
+      yield* members;
+      yield* nodes.selected(selector);
+      for (const { identity, labels } of local.localLabels()) if (matches(selector, labels)) yield identity;
+    })();
   }
 
   /** Sets that have the identity among their `members`. */
   #setsOf(id: number): ReadonlySet<SelectorHash> {
-    const known = this.#sets.get(id) ?? new Set(this.peerSets.setsOf(id, this.local.localLabelsOf(id)?.labels));
+    const known = this.#sets.get(id) ?? new Set(this.peerSets.setsOf(id, this.#ownLabels(id)));
     this.#sets.set(id, known);
     return known;
+  }
+
+  /** Of an identity of this node's own. */
+  #ownLabels(id: number): LabelMap | undefined {
+    return this.local.localLabelsOf(id)?.labels ?? this.nodes.labelsOf(id);
   }
 
   *#subjects(): Generator<Subject> {

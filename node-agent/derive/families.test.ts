@@ -37,12 +37,18 @@ const OPTIONS: StackOptions = {
     pod('b', 'web', { app: 'web', tier: 'front' }, 'other', ['fd00:244:0:1::7'], http(8080)),
   ],
   nodes: [
-    { name: SELF, addresses: ['10.9.0.1', 'fd00:9::1'], podCidrs: ['10.244.0.0/24', 'fd00:244::/64'] },
+    {
+      name: SELF,
+      addresses: ['10.9.0.1', 'fd00:9::1'],
+      podCidrs: ['10.244.0.0/24', 'fd00:244::/64'],
+      labels: { zone: 'a' },
+    },
     {
       ...{ name: 'other', addresses: ['10.9.0.2', 'fd00:9::2'], furtherAddresses: ['192.0.2.2', '2001:db8:2::2'] },
       podCidrs: ['10.244.1.0/24', 'fd00:244:0:1::/64'],
+      labels: { zone: 'b', app: 'web' },
     },
-    { name: 'control', addresses: ['10.9.0.3', 'fd00:9::3'], podCidrs: [] },
+    { name: 'control', addresses: ['10.9.0.3', 'fd00:9::3'], podCidrs: [], labels: { zone: 'b', 'role/control': '' } },
   ],
   control: ['control'],
   apiServers: ['10.1.9.9', '2001:db8:1::9'],
@@ -155,10 +161,12 @@ describe('the truth table, where each pod has both families', () => {
       for (const peer of stack.endpoints.filter((other) => other !== subject))
         for (const direction of DIRECTIONS)
           for (const flow of flows) {
-            const expected = stack.expected(direction, subject, { kind: 'endpoint', endpoint: peer }, flow);
+            const expected = peer.addresses.map((address) =>
+              stack.expected(direction, subject, { kind: 'endpoint', endpoint: peer, address }, flow),
+            );
             const is = peer.addresses.map((address) => stack.decided(direction, subject.id, address, flow));
             expect({ subject: subject.name, peer: peer.name, direction, flow, is }).toMatchObject({
-              is: [expected, expected],
+              is: expected,
             });
           }
   });

@@ -16,6 +16,7 @@ const scope = ['', '', ''] as const;
 const FOUND: KernelSlot = {
   scope: both(() => scope),
   classes: both(() => new Map()),
+  addresses: both(() => ''),
   rows: both(() => new Map()),
 };
 

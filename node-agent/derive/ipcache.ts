@@ -1,4 +1,4 @@
-import { RESERVED_ID } from '@weir/identity';
+import { RESERVED_ID, withApiServer } from '@weir/identity';
 import { parsePrefix, prefixContains } from '@weir/net';
 import type { PeerIdentity } from '@weir/policy';
 import { PartListError } from '@weir/process/parts';
@@ -11,7 +11,6 @@ import { Rows } from './working.ts';
 
 const HOST = 1;
 const REMOTE_NODE = 6;
-const KUBE_APISERVER = 7;
 
 /** What needs no input: addresses outside, and those that never leave the node. */
 const ALWAYS = [
@@ -35,6 +34,8 @@ const RANK = {
   cidr: 96,
   world: 112,
 } as const;
+/** Ranks at which several may claim a prefix. */
+const UNSURE: readonly number[] = [RANK.endpoint, RANK['remote-node']];
 /** Ranks between two of them are those of parts' sources. */
 const BETWEEN = 15;
 
@@ -126,11 +127,12 @@ export class IpcacheDeriver {
     const claims: Claim[] = [];
     const own = name === this.#inputs.nodeName;
     const further = own ? [] : (row?.furtherAddresses ?? []);
+    const number = this.#inputs.numbers.numberOfNode(name) ?? REMOTE_NODE;
     for (const address of [...(row?.addresses ?? []), ...further]) {
       const prefix = hostPrefix(address);
       if (prefix === undefined || isLinkLocal(prefix)) continue;
       const source = own ? 'host' : 'remote-node';
-      claims.push({ prefix, owner, rank: RANK[source], source, identity: own ? HOST : REMOTE_NODE });
+      claims.push({ prefix, owner, rank: RANK[source], source, identity: own ? HOST : number });
     }
     for (const text of row?.podCidrs ?? []) {
       const prefix = prefixOrNone(text);
@@ -247,16 +249,16 @@ export class IpcacheDeriver {
     for (const claim of this.#claims.select(query.prefix(this.#claims.table, keys.join(prefix)))) {
       if (claim.source === 'remote-node' && this.#inPodCidr(prefix)) continue;
       best ??= claim;
-      if (claim.rank !== RANK.endpoint || claim.rank !== best.rank) break;
-      // Slices that lag, or two pods that were given one address: whose it is nobody knows, and neither gets the other's rights.
+      if (!UNSURE.includes(claim.rank) || claim.rank !== best.rank) break;
+      // Slices that lag, two pods that were given one address, or nodes that say one: whose it is nobody knows, and neither gets the other's rights.
       if (claim.identity !== best.identity) return { ...best, identity: 0 };
     }
     return best;
   }
 
   #identityOf({ prefix, identity, source }: Claim): number {
-    if (source === 'remote-node' && this.#servesApi(prefix)) return KUBE_APISERVER;
-    if (identity !== undefined) return identity;
+    if (identity !== undefined)
+      return source === 'remote-node' && identity !== 0 && this.#servesApi(prefix) ? withApiServer(identity) : identity;
     return source === 'cidr' && this.#inPodCidr(prefix) ? 0 : this.#inputs.numbers.cidr(prefix);
   }
 

@@ -158,7 +158,7 @@ export class LocalEndpoints {
     });
     for (const { id, before, info } of computed) {
       if (info === before) continue;
-      portNames.set(`local ${id}`, info?.identity ?? 0, info?.namedPorts ?? []);
+      portNames.set(`local ${id}`, info?.identity ?? 0, info?.namedPorts ?? [], info?.row.addresses ?? []);
       const [had, addresses] = [before?.row.addresses ?? [], info?.row.addresses ?? []];
       if (before?.identity !== info?.identity || !sameAddresses(had, addresses))
         ipcache.setLocal(id, addresses, info?.identity ?? 0);

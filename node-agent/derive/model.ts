@@ -17,7 +17,7 @@ import {
 } from '@weir/policy';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB } from '@weir/statedb';
-import type { AddressSource, PlanStep, Tables } from '../core.ts';
+import type { AddressSource, Naming, PlanStep, Tables } from '../core.ts';
 import type { EndpointStateRow, NodeRow, PolicyRow } from '../tables.ts';
 import { AllDerivers, type DeriverOptions } from './derivers.ts';
 import type { EndpointIdentity, Identities } from './identities.ts';
@@ -59,6 +59,8 @@ function ownRows(db: StateDB): [atStart: Rows<'', Pick<KernelState, 'unread'>>, 
 export class Model {
   readonly policies: Policies;
   readonly identities: Identities;
+  /** What port names mean for each peer. */
+  readonly portNames: Naming['portNames'];
   readonly #options: ModelOptions;
   readonly #inputs: Inputs;
   readonly #derivers: AllDerivers;
@@ -76,6 +78,7 @@ export class Model {
     this.#derivers = new AllDerivers({ ...options, inputs: this.#inputs });
     this.policies = this.#derivers.policies;
     this.identities = this.#derivers.identities;
+    this.portNames = this.#derivers.portNames;
     this.#listen(tables);
   }
 
@@ -85,6 +88,7 @@ export class Model {
     inputs.on(tables.policies, ({ uid }) => this.policies.policyChanged(uid));
     // The next round reports it.
     inputs.on(tables.unreadPolicies, () => undefined);
+    inputs.on(tables.proxyFaults, () => undefined);
     inputs.on(tables.peerSets, (row, deleted) => {
       if (this.policies.peerSetChanged(row, deleted)) this.#marks.hashes.add(row.hash);
       this.#derivers.peerSets.setChanged(row.hash);
@@ -103,6 +107,7 @@ export class Model {
       this.#derivers.local.podChanged(row);
       this.#derivers.remote.endpointChanged(row);
     });
+    inputs.on(tables.nameIdentities, ({ patterns }) => this.#derivers.slots.hostNamesChanged(patterns));
     inputs.on(tables.namespaces, (row) => this.#derivers.local.namespaceChanged(row));
     inputs.on(tables.apiserverAddresses, (row, deleted) => {
       this.#derivers.ipcache.setApiserver(deleted ? undefined : row, row.address);
@@ -115,6 +120,7 @@ export class Model {
 
   #onNode(row: NodeRow, deleted: boolean): void {
     this.#derivers.ipcache.setNode(deleted ? undefined : row, row.name);
+    this.#derivers.nodes.nodeChanged(row.name);
     if (row.name !== this.#options.core.nodeName) return;
     this.#marks.ownNode = true;
     if ((!deleted && row.kubeApiserver) !== this.#derivers.hostIsApiserver()) this.#marks.host = true;
@@ -280,16 +286,18 @@ export class Model {
     for (const entity of CLUSTER_ENTITIES) if (entityHas(entity, peer)) yield* policies.inUseWithPeer(entity);
   }
 
-  /** Labels of one of this node's own label sets. */
+  /** Labels of one of this node's own label sets, or of another node that has a number. */
   localIdentity(id: number): { readonly labels: LabelMap } | undefined {
-    return this.#derivers.local.localLabelsOf(id);
+    const labels = this.#derivers.nodes.labelsOf(id);
+    return labels === undefined ? this.#derivers.local.localLabelsOf(id) : { labels };
   }
 
-  /** This node's own identities: label sets of its endpoints, and CIDRs. */
+  /** This node's own identities: label sets of its endpoints, CIDRs, and nodes that rules tell apart. */
   *localIdentities(): Generator<{ readonly id: number; readonly labels: LabelMap }> {
     for (const [prefix, id] of this.#options.numbers.cidrs())
       yield { id, labels: { [`cidr:${prefix}`]: '', 'reserved:world': '' } };
     for (const { identity, labels } of this.#derivers.local.localLabels()) yield { id: identity, labels };
+    yield* this.#derivers.nodes.all();
   }
 
   /** The prefix that a local CIDR identity stands for. */

@@ -107,6 +107,7 @@ describe('the rows of a namespace', () => {
 it('NamespaceRows never gives a namespace more than its rows, nor takes any from another', () => {
   const direction = fc.nat(130).map((rows): CompiledPolicy['ingress'] => ({
     ...{ enforced: true, scope: { unknown: [], pod: [], world: [] } },
+    addresses: [],
     classes: Array.from({ length: rows }, (_, id) => ({ members: [300 + id], rows: [] })),
   }));
   const slot = fc.record({ namespace: fc.constantFrom('a', 'b'), ingress: direction, egress: direction });

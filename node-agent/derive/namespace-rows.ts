@@ -67,5 +67,11 @@ function countOf(direction: CompiledPolicy['ingress']): number {
 }
 
 function closed(message: string): CompiledPolicy['ingress'] {
-  return { enforced: true, scope: { unknown: [], pod: [], world: [] }, classes: [], excess: { message } };
+  return {
+    enforced: true,
+    scope: { unknown: [], pod: [], world: [] },
+    classes: [],
+    addresses: [],
+    excess: { message },
+  };
 }

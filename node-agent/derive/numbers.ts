@@ -5,14 +5,25 @@ import {
   type IdentityRange,
   LOCAL_ENDPOINT_BASE,
   LOCAL_ENDPOINT_LAST,
+  NAMES_BASE,
+  NAMES_LAST,
+  NODE_BASE,
+  NODE_LAST,
+  nodeNumber,
 } from '@weir/identity';
-import { type Key, keys, query, type StateDB } from '@weir/statedb';
+import { hostNameList, type Listeners } from '@weir/policy';
+import { type AnyTable, type Key, keys, query, type StateDB } from '@weir/statedb';
 import { Rows } from './working.ts';
 
 /** What is persisted: number by name. */
 export interface NumbersState {
   readonly cidrs: Readonly<Record<string, number>>;
   readonly labels: Readonly<Record<string, number>>;
+  readonly nodes: Readonly<Record<string, number>>;
+  /** Patterns of names, separated by spaces. */
+  readonly names?: Readonly<Record<string, number>>;
+  /** The same: what a DNS proxy lets pass. */
+  readonly listeners?: Readonly<Record<string, number>>;
   /** No datapath revision beyond this one was ever given out. */
   readonly revisions: number;
 }
@@ -24,7 +35,7 @@ const LAST_REVISION = 0xffffffff;
  */
 const REVISION_BLOCK = 1 << 16;
 
-type Kind = 'cidr' | 'labels';
+type Kind = 'cidr' | 'labels' | 'node' | 'names' | 'listener';
 
 /** A number of this node, and what it stands for. */
 interface LocalNumber {
@@ -36,10 +47,14 @@ interface LocalNumber {
 const RANGES: Readonly<Record<Kind, IdentityRange>> = {
   cidr: { first: CIDR_BASE + 1, last: CIDR_LAST },
   labels: { first: LOCAL_ENDPOINT_BASE + 1, last: LOCAL_ENDPOINT_LAST },
+  node: { first: NODE_BASE + 1, last: NODE_LAST },
+  names: { first: NAMES_BASE + 1, last: NAMES_LAST },
+  listener: { first: 1, last: 0xffff },
 };
 
 /**
- * Numbers of this node: identities of CIDRs (top byte 0x01) and of label sets (0x03), which survive a restart, and datapath
+ * Numbers of this node: identities of CIDRs (top byte 0x01), of other nodes (0x02), of label sets (0x03) and of names (0x05), and what proxies know rules
+ * by (16 bits), which survive a restart, and datapath
  * revisions: each greater than every one before, across restarts and crashes, whatever endpoint they were for. A name keeps its
  * number until it is released. A file keeps them; where it is lost or older, the kernel tells the numbers that are in use (`adoptCidr`,
  * `adoptLabels`, `reserve`, `sawRevision`), and none of those is given to another name.
@@ -60,12 +75,18 @@ export class LocalNumbers {
     this.#allocators = {
       cidr: new IdentityAllocator(RANGES.cidr, isUsed),
       labels: new IdentityAllocator(RANGES.labels, isUsed),
+      node: new IdentityAllocator(RANGES.node, isUsed),
+      names: new IdentityAllocator(RANGES.names, isUsed),
+      listener: new IdentityAllocator(RANGES.listener, isUsed),
     };
   }
 
   adopt(state: NumbersState): void {
     for (const [prefix, id] of Object.entries(state.cidrs)) this.#adopt({ kind: 'cidr', name: prefix, id });
     for (const [key, id] of Object.entries(state.labels)) this.#adopt({ kind: 'labels', name: key, id });
+    for (const [name, id] of Object.entries(state.nodes)) this.#adopt({ kind: 'node', name, id });
+    for (const [names, id] of Object.entries(state.names ?? {})) this.#adopt({ kind: 'names', name: names, id });
+    for (const [names, id] of Object.entries(state.listeners ?? {})) this.#adopt({ kind: 'listener', name: names, id });
     this.#revision = Math.max(this.#revision, state.revisions);
   }
 
@@ -97,9 +118,10 @@ export class LocalNumbers {
 
   /** Something in the kernel decides by the number, and nobody knows what it stands for: no name gets it, until all others were given. */
   reserve(id: number): void {
-    for (const kind of ['cidr', 'labels'] as const) {
+    const number = nodeNumber(id);
+    for (const kind of ['cidr', 'labels', 'node', 'names', 'listener'] as const) {
       const { first, last } = RANGES[kind];
-      if (id >= first && id <= last) this.#allocators[kind].adopt(id);
+      if (number >= first && number <= last) this.#allocators[kind].adopt(number);
     }
   }
 
@@ -115,6 +137,24 @@ export class LocalNumbers {
 
   labels(key: string): number {
     return this.#take('labels', key);
+  }
+
+  node(name: string): number {
+    return this.#take('node', name);
+  }
+
+  /** The number that the node has. */
+  numberOfNode(name: string): number | undefined {
+    return this.#numbers.get({ kind: 'node', name })?.id;
+  }
+
+  /** Every node that has a number. */
+  *nodes(): Generator<string> {
+    for (const { name } of this.#of('node')) yield name;
+  }
+
+  releaseNode(name: string): void {
+    if (this.#numbers.delete({ kind: 'node', name }) !== undefined) this.dirty = true;
   }
 
   /** Every prefix that has a number. */
@@ -136,11 +176,59 @@ export class LocalNumbers {
     if (this.#numbers.delete({ kind: 'cidr', name: prefix }) !== undefined) this.dirty = true;
   }
 
+  /** What a DNS proxy knows the names by that rules let pass. */
+  readonly listeners: Listeners = {
+    ofNames: (patterns) => {
+      try {
+        return this.#take('listener', textOf(patterns));
+      } catch {
+        // All are taken: nothing passes by the rules.
+        return 0;
+      }
+    },
+    union: (one, other) => {
+      const [some, others] = [this.#byId(one), this.#byId(other)];
+      if (some?.kind !== 'listener' || others?.kind !== 'listener') return 0;
+      return this.listeners.ofNames([...namesIn(some.name), ...namesIn(others.name)]);
+    },
+  };
+
+  /** Every listener, and the patterns that it lets pass. */
+  *eachListener(): Generator<readonly [listener: number, patterns: readonly string[]]> {
+    for (const { name, id } of this.#of('listener')) yield [id, namesIn(name)];
+  }
+
+  /** The identity of addresses whose names are of these patterns. */
+  names(patterns: readonly string[]): number {
+    return this.#take('names', textOf(patterns));
+  }
+
+  releaseNames(patterns: readonly string[]): void {
+    if (this.#numbers.delete({ kind: 'names', name: textOf(patterns) }) !== undefined) this.dirty = true;
+  }
+
+  /** Every set of patterns that has an identity. */
+  *eachNames(): Generator<readonly [identity: number, patterns: readonly string[]]> {
+    for (const { name, id } of this.#of('names')) yield [id, namesIn(name)];
+  }
+
+  /** Changes with every number that comes or goes. */
+  get table(): AnyTable {
+    return this.#numbers.table as AnyTable;
+  }
+
   /** What to save. */
   state(): NumbersState {
     this.#reserved = Math.min(this.#revision + REVISION_BLOCK, LAST_REVISION);
     const numbers = (kind: Kind) => Object.fromEntries(Iterator.from(this.#of(kind)).map(({ name, id }) => [name, id]));
-    return { cidrs: numbers('cidr'), labels: numbers('labels'), revisions: this.#reserved };
+    return {
+      cidrs: numbers('cidr'),
+      labels: numbers('labels'),
+      nodes: numbers('node'),
+      names: numbers('names'),
+      listeners: numbers('listener'),
+      revisions: this.#reserved,
+    };
   }
 
   /** The number of the name, a new one when it has none. */
@@ -172,6 +260,15 @@ export class LocalNumbers {
   }
 }
 
+/** Of a list of patterns, which have no spaces. */
+function textOf(patterns: readonly string[]): string {
+  return hostNameList(patterns).join(' ');
+}
+
+function namesIn(text: string): readonly string[] {
+  return text === '' ? [] : text.split(' ');
+}
+
 function keyOf({ kind, name }: Pick<LocalNumber, 'kind' | 'name'>): Key {
   return keys.join(kind, name);
 }
@@ -190,7 +287,17 @@ export function decodeNumbers(json: unknown): NumbersState {
   if (typeof revisions !== 'number' || !Number.isInteger(revisions) || revisions < 0 || revisions > LAST_REVISION) {
     throw new Error(`has ${JSON.stringify(revisions)} as the last revision, which is none`);
   }
-  return { cidrs: numbersOf(json.cidrs), labels: numbersOf(json.labels), revisions };
+  const known = json as Readonly<Record<string, unknown>>;
+  // Nor of these before there were any.
+  const later = (field: string): Record<string, number> => (known[field] === undefined ? {} : numbersOf(known[field]));
+  return {
+    cidrs: numbersOf(json.cidrs),
+    labels: numbersOf(json.labels),
+    nodes: later('nodes'),
+    names: later('names'),
+    listeners: later('listeners'),
+    revisions,
+  };
 }
 
 function numbersOf(json: unknown): Record<string, number> {

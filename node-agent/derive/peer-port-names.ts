@@ -1,13 +1,15 @@
-import type { PortNames, PortProtocol } from '@weir/policy';
+import type { NamedAddress, PortNames, PortProtocol } from '@weir/policy';
 import { type Key, keys, query, type StateDB, type WriteTxn } from '@weir/statedb';
 import { tableKey } from '../create-tables.ts';
 import type { ContainerPort } from '../tables.ts';
 import type { Pace } from './pace.ts';
+import { hostPrefix } from './prefixes.ts';
 import { Rows } from './working.ts';
 
 /** The names that a pod gives, and the identity that its address has. */
 interface Claim {
   readonly identity: number;
+  readonly addresses: readonly string[];
   readonly ports: readonly ContainerPort[];
 }
 
@@ -56,9 +58,13 @@ export class PeerPortNames {
     this.#db = db;
     this.#pace = pace;
     const leaving = { name: 'leaving', keys: ({ leaving: claims }: Claims) => (claims.length > 0 ? [LEAVES] : []) };
+    const identity = {
+      name: 'identity',
+      keys: ({ counted }: Claims) => (counted === undefined ? [] : [tableKey.identity(counted.identity)]),
+    };
     this.#claims = new Rows(
       db,
-      { name: 'portNameClaims', key: ({ owner }) => owner, indexes: [leaving] },
+      { name: 'portNameClaims', key: ({ owner }) => owner, indexes: [leaving, identity] },
       (owner) => owner,
     );
     this.#numbers = new Rows<Omit<GivenNumber, 'pods'>, GivenNumber>(
@@ -73,10 +79,11 @@ export class PeerPortNames {
   }
 
   /** What one pod says, by any name that is the pod's own; no ports: nothing (any more). */
-  set(owner: string, identity: number, ports: readonly ContainerPort[]): void {
-    const wanted = ports.length > 0 && identity !== 0 ? { identity, ports } : undefined;
+  set(owner: string, identity: number, ports: readonly ContainerPort[], addresses: readonly string[]): void {
+    const wanted = ports.length > 0 && identity !== 0 ? { identity, ports, addresses } : undefined;
     const before = this.#claims.get(owner);
-    if (before?.wanted?.identity === wanted?.identity && before?.wanted?.ports === wanted?.ports) return;
+    const same = before?.wanted?.identity === wanted?.identity && before?.wanted?.ports === wanted?.ports;
+    if (same && before?.wanted?.addresses.join() === wanted?.addresses.join()) return;
     this.#claims.set({ ...(before ?? { owner, ...NOTHING }), wanted });
     this.#dirty.add(owner);
   }
@@ -98,6 +105,8 @@ export class PeerPortNames {
         const { wanted, counted, leaving } = claims;
         if (wanted !== undefined) this.#count(txn, wanted, 1, changed);
         if (wanted !== undefined) this.#arrived.add(wanted.identity);
+        // Its numbers count on, its addresses do not.
+        if (counted !== undefined) this.#count(txn, counted, 0, changed);
         return { ...claims, counted: wanted, leaving: counted === undefined ? leaving : [...leaving, counted] };
       });
       this.#dirty.delete(owner);
@@ -128,6 +137,22 @@ export class PeerPortNames {
     const key = keys.join(portNameKey(protocol, name), tableKey.identity(identity));
     return Array.from(this.#numbers.select(query.prefix(this.#numbers.table, key)), ({ port }) => port);
   };
+
+  readonly addresses: NonNullable<PortNames['addresses']> = (name, protocol) => this.#addresses(name, protocol);
+
+  *#addresses(name: string, protocol: PortProtocol): Generator<NamedAddress> {
+    for (const [identity, numbers] of this.peers(name, protocol)) {
+      if (numbers.length < 2) continue;
+      for (const { counted } of this.#claims.list('identity', tableKey.identity(identity))) {
+        const own = counted?.ports.find((port) => port.name === name && port.protocol === protocol);
+        if (own === undefined) continue;
+        for (const address of counted?.addresses ?? []) {
+          const prefix = hostPrefix(address);
+          if (prefix !== undefined) yield { prefix, identity, port: own.port };
+        }
+      }
+    }
+  }
 
   readonly every: NonNullable<PortNames['every']> = (name, protocol) => {
     const key = portNameKey(protocol, name);
@@ -169,7 +194,7 @@ export class PeerPortNames {
     });
   }
 
-  #count(txn: WriteTxn, { identity, ports }: Claim, by: 1 | -1, changed: Changed): void {
+  #count(txn: WriteTxn, { identity, ports }: Claim, by: 1 | 0 | -1, changed: Changed): void {
     const { table } = this.#numbers;
     for (const { protocol, name: portName, port } of ports) {
       const name = portNameKey(protocol, portName);
@@ -178,7 +203,9 @@ export class PeerPortNames {
       const pods = before + by;
       if (pods === 0) txn.delete(table, numberKey(key));
       else txn.upsert(table, { ...key, pods });
-      if (pods === 0 || before === 0) changed.set(name, (changed.get(name) ?? new Set()).add(identity));
+      // Of these each address counts.
+      const several = [...txn.prefix(table, keys.join(name, tableKey.identity(identity)))].length > 1;
+      if (pods === 0 || before === 0 || several) changed.set(name, (changed.get(name) ?? new Set()).add(identity));
     }
   }
 }

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import { includesSorted } from '@weir/identity';
+import { includesSorted, isNode } from '@weir/identity';
 import { type LabelMap, type LabelSelector, matches, NAMESPACE_LABEL } from '@weir/labels';
-import type { Pieces, SelectorHash } from '@weir/policy';
+import { type Pieces, type SelectorHash, selectsNodes } from '@weir/policy';
 import { type Key, keys, type StateDB } from '@weir/statedb';
 import type { Tables } from '../core.ts';
 import type { PeerSetRow } from '../tables.ts';
@@ -73,6 +73,7 @@ export class PeerSetViews {
         key: ({ row }) => row.hash,
         indexes: [
           { name: 'wants', keys: ({ row }) => wantedBy(row.selector) },
+          { name: 'nodes', keys: ({ row }) => (selectsNodes(row.selector) ? [''] : []) },
           { name: 'doubtful', keys: ({ doubtful }) => doubtful.map(identityKey) },
         ],
       },
@@ -97,13 +98,20 @@ export class PeerSetViews {
     return this.#views.get(hash)?.members;
   }
 
+  /** Whether some set selects nodes by their labels. */
+  get selectNodes(): boolean {
+    const [some] = this.#views.list('nodes', '');
+    return some !== undefined;
+  }
+
   /** Sets that the identity is a member of. `labels`: it is one of this node's own label sets, which no list has. */
   *setsOf(id: number, labels?: LabelMap): Generator<SelectorHash> {
     const views = new Set(this.#views.list('doubtful', identityKey(id)));
     for (const key of wantedOf(labels ?? this.#labels(id) ?? {}))
       for (const view of this.#views.list('wants', key)) views.add(view);
     for (const { row, members } of views)
-      if (labels === undefined ? includesSorted(members, id) : matches(row.selector, labels)) yield row.hash;
+      if (labels === undefined ? includesSorted(members, id) : mayHold(id, row) && matches(row.selector, labels))
+        yield row.hash;
   }
 
   /** Identities that get other labels with the next plan. Until then no other address may get them. */
@@ -255,6 +263,11 @@ export class PeerSetViews {
 
 const ANY = '';
 const NOBODY: ReadonlySet<number> = new Set();
+
+/** Only what selects nodes looks at the labels of one. */
+function mayHold(id: number, { selector }: PeerSetRow): boolean {
+  return !isNode(id) || selectsNodes(selector);
+}
 
 /** What labels must have to fulfil the selector: keys of `wantedOf`, one of which they have then. Few labels have them. */
 function wantedBy({ requirements }: LabelSelector): Key[] {

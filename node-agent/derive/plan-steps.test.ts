@@ -5,10 +5,17 @@ import { createStateDB } from '@weir/statedb';
 import fc from 'fast-check';
 import { STEPS, type Step } from './plan-steps.ts';
 import { change, furnish, take } from './testing/model-changes.ts';
-import { rule, World } from './testing/model-world.ts';
+import { rule, World, ZONE } from './testing/model-world.ts';
 import { recorded } from './testing/table-recorder.ts';
 
 const OUTSIDE: ResolvedRule = { ...rule('a', { cidr: '198.51.100.0/24' }, 7), direction: 'egress' };
+const DNS: ResolvedRule = {
+  ...rule('a', 'b', 8),
+  direction: 'egress',
+  verdict: 'redirect',
+  ports: [{ protocol: 'UDP', from: 53, to: 53 }],
+  dns: ['*.example.com'],
+};
 /** No compiler takes it. */
 const BAD: ResolvedRule = { ...rule('a', 'b', 9), ports: [{ protocol: 'TCP', from: 9, to: 5 }] };
 
@@ -20,7 +27,7 @@ interface Seen {
 /** What each step reads and writes while inputs change at random. */
 async function seen(): Promise<ReadonlyMap<Step, Seen>> {
   const out = new Map<Step, Seen>(STEPS.map((step) => [step, { reads: new Set(), writes: new Set() }]));
-  const traces = fc.sample(fc.array(change, { minLength: 10, maxLength: 25 }), { numRuns: 40, seed: 1 });
+  const traces = fc.sample(fc.array(change, { minLength: 10, maxLength: 25 }), { numRuns: 60, seed: 3 });
   for (const trace of traces) {
     let step: Step | undefined;
     const db = recorded(createStateDB(), (kind, table) => {
@@ -39,7 +46,8 @@ async function seen(): Promise<ReadonlyMap<Step, Seen>> {
     for (const [at, each] of trace.entries()) {
       await settle();
       take(world, each);
-      if (at % 8 === 6) world.policy('bad', at, at % 16 === 6 ? [BAD] : [OUTSIDE]);
+      if (at % 8 === 3) world.policy('zone', at, [rule('a', at % 16 === 3 ? ZONE : 'b', 11)]);
+      if (at % 8 === 6) world.policy('bad', at, at % 16 === 6 ? [BAD] : [OUTSIDE, DNS]);
     }
     await settle();
   }

@@ -1,7 +1,6 @@
 /**
  * How a plan is computed: its steps, each with the working tables that it reads and those that it writes. A step reads what the steps before it have
- * written. Where a later step writes the table, what is there is as the plan before left it: `asBefore` says why that is right.
- * `plan-steps.test.ts` holds the lists to what is read and written while inputs change at random.
+ * written. Where a later step writes the table, what is there is as the plan before left it: `asBefore` says why that is right. A test holds the lists to it.
  */
 import type { LabelMap } from '@weir/labels';
 import type { SelectorHash } from '@weir/policy';
@@ -13,6 +12,7 @@ import type { CompiledShapes, EndpointShapes, Wanted } from './endpoint-shapes.t
 import type { EndpointStates } from './endpoint-states.ts';
 import type { InForce, Subject } from './in-force.ts';
 import type { LocalEndpoints } from './local-endpoints.ts';
+import type { NodePeers } from './node-peers.ts';
 import type { Pace } from './pace.ts';
 import type { PeerPortNames } from './peer-port-names.ts';
 import type { PeerSetViews } from './peer-set-views.ts';
@@ -39,6 +39,7 @@ export interface Derivers {
   readonly portNames: PeerPortNames;
   readonly shapes: EndpointShapes;
   readonly peerSets: PeerSetViews;
+  readonly nodes: NodePeers;
   readonly cidrPeers: CidrPeers;
   readonly slots: Slots;
   readonly addresses: Addresses;
@@ -69,7 +70,7 @@ export const NOTHING_COMPUTED: Omit<Draft, 'marks' | 'policies' | 'rules' | 'fir
   localLabels: new Map(),
   wanted: new Map(),
   shapes: { slots: [], slotsGone: [], reframed: false },
-  addresses: { upserts: [], deletes: [], from: new Map(), moved: [], movedByDelete: [] },
+  addresses: { upserts: [], deletes: [], leaving: [], from: new Map(), moved: [], movedByDelete: [] },
   endpoints: { endpoints: [], afterGone: [], endpointsGone: [] },
   again: false,
 };
@@ -195,20 +196,34 @@ export const STEPS: readonly Step[] = [
   },
   {
     name: 'members of peer sets',
-    reads: ['addresses', 'keptIdentities', 'peerSetViews', 'retainedPeerSets', 'shapes'],
+    reads: [
+      'addressClaims',
+      'addresses',
+      'keptIdentities',
+      'localNumbers',
+      'nodePeers',
+      'peerSetViews',
+      'retainedPeerSets',
+      'shapes',
+    ],
     asBefore: {
       addresses: 'an identity that gets other labels is what it was for as long as an address has it',
       retainedPeerSets: 'the slots forget only sets that no policy names',
       shapes: 'nothing is compiled from what the slots drop',
     },
-    writes: ['keptIdentities', 'peerSetViews'],
-    async run({ localLabels }, { peerSets, slots, pace }) {
+    writes: ['addressClaims', 'keptIdentities', 'localNumbers', 'nodePeers', 'peerSetViews'],
+    async run({ localLabels }, { peerSets, nodes, slots, pace }) {
       for (const [hash, ids] of await peerSets.settle()) {
         slots.peerSetChanged(hash, ids);
         if (pace.due()) await pace.yieldNow();
       }
       for (const [id, labels] of localLabels)
         for (const hash of peerSets.setsOf(id, labels)) slots.peerSetChanged(hash, new Set([id]));
+      for (const [id, each] of await nodes.settle(peerSets.selectNodes)) {
+        for (const labels of each)
+          for (const hash of peerSets.setsOf(id, labels)) slots.peerSetChanged(hash, new Set([id]));
+        if (pace.due()) await pace.yieldNow();
+      }
     },
   },
   {
@@ -232,8 +247,11 @@ export const STEPS: readonly Step[] = [
       'endpointShapes',
       'keptIdentities',
       'localIdentities',
+      'localNumbers',
+      'nodePeers',
       'peerPortNumbers',
       'peerSetViews',
+      'portNameClaims',
       'retainedPeerSets',
       'rulesInForce',
       'shapes',
@@ -243,8 +261,9 @@ export const STEPS: readonly Step[] = [
       addresses: 'slots must know who comes before an address does',
       computedStates: 'a slot stays as it is for endpoints that leave it',
       keptIdentities: 'an identity is released once no address has it',
+      portNameClaims: 'what leaves with an address gives no address a number',
     },
-    writes: ['endpointShapes', 'retainedPeerSets', 'shapes', 'slotNumbers'],
+    writes: ['endpointShapes', 'localNumbers', 'retainedPeerSets', 'shapes', 'slotNumbers'],
     async run(draft, { shapes }) {
       draft.shapes = await shapes.compile(draft.wanted);
       draft.again ||= draft.shapes.reframed;
@@ -377,6 +396,6 @@ export async function compute(
   onStep?.(undefined);
   const { addresses, shapes, endpoints, again } = draft;
   const { slots, slotsGone } = shapes;
-  const { upserts: ipcache, deletes: ipcacheGone, from: moved } = addresses;
-  return { rules: draft.rules, slots, ipcache, moved, ...endpoints, ipcacheGone, slotsGone, again };
+  const { upserts: ipcache, deletes: ipcacheGone, leaving, from: moved } = addresses;
+  return { rules: draft.rules, slots, ipcache, moved, ...endpoints, ipcacheGone, leaving, slotsGone, again };
 }

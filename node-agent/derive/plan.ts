@@ -21,6 +21,8 @@ export interface Plan {
   readonly moved: ReadonlyMap<string, number>;
   readonly endpoints: readonly EndpointStateRow[];
   readonly ipcacheGone: readonly string[];
+  /** Addresses of `ipcacheGone` that were pods' or nodes', as they are once they are gone. */
+  readonly leaving: readonly IpcacheRow[];
   /** Endpoints whose decisions may differ once `ipcacheGone` is gone. */
   readonly afterGone: readonly number[];
   readonly endpointsGone: readonly number[];

@@ -76,6 +76,57 @@ describe('ports by name', () => {
     expect(world.states.get(1)?.slot).toBe(slot);
   });
 
+  it('of a NetworkPolicy gives each peer its own number, also where peers of equal labels give several', async () => {
+    const world = basic();
+    world.identity(257, 'b');
+    const named = byName('allow', 'egress', 'b');
+    const ports = (named.ports ?? []).map((port) => ('name' in port ? { ...port, each: true as const } : port));
+    world.policy('p', 1, [{ ...named, ports }]);
+    const addresses = (): unknown =>
+      world.slots
+        .get(world.states.get(1)?.slot ?? 0)
+        ?.compiled.egress.addresses.map(({ prefix, identity, rows }) => [
+          prefix,
+          identity,
+          rows.map(({ from }) => from),
+        ]);
+    world.remote('r', '10.9.9.1', 257, [web(80)]);
+    await world.plan();
+    expect([addresses(), rowsFor(world, 'egress', 257)]).toEqual([[], [[6, 80, 80, 'allow']]]);
+    world.remote('s', '10.9.9.2', 257, [web(81)]);
+    world.remote('none', '10.9.9.9', 257, []);
+    await world.plan();
+    const both = [
+      ['10.9.9.1/32', 257, [80]],
+      ['10.9.9.2/32', 257, [81]],
+    ];
+    expect([addresses(), rowsFor(world, 'egress', 257)]).toEqual([both, []]);
+    // One more of a number that is known, and an address that moves.
+    world.remote('t', '10.9.9.3', 257, [web(81)]);
+    await world.plan();
+    expect(addresses()).toEqual([...both, ['10.9.9.3/32', 257, [81]]]);
+    world.remote('t', '10.9.9.4', 257, [web(81)]);
+    await world.plan();
+    expect(addresses()).toEqual([...both, ['10.9.9.4/32', 257, [81]]]);
+    // Two pods that claim one address.
+    world.remote('u', '10.9.9.4', 257, [web(80)]);
+    await world.plan();
+    expect(addresses()).toEqual(both);
+    world.db.write([world.tables.remoteEndpoints], (txn) => {
+      for (const name of ['r', 'u']) txn.delete(world.tables.remoteEndpoints, `ns/${name}`);
+    });
+    await world.plan();
+    expect(addresses()).toEqual([
+      ['10.9.9.2/32', 257, [81]],
+      ['10.9.9.4/32', 257, [81]],
+    ]);
+    // Endpoints have moved to another slot: what has left counts for a plan more.
+    let plans = 1;
+    for (; (await world.plan()).again; plans += 1);
+    expect(plans).toBeLessThan(5);
+    expect([addresses(), rowsFor(world, 'egress', 257)]).toEqual([[], [[6, 81, 81, 'allow']]]);
+  });
+
   it('counts the names of pods on this node too', async () => {
     const world = basic();
     world.identity(257, 'b');

@@ -119,7 +119,7 @@ export class RemoteEndpoints {
     const gone = listed !== undefined && this.#gone(listed, key);
     const row = gone ? { ...listed, identity: 0 } : listed;
     // Names count as soon as they are listed, whoever the pod is: a number may be denied to unknown peers too.
-    portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? []);
+    portNames.set(`remote ${key}`, row?.identity ?? 0, row?.namedPorts ?? [], row?.addresses ?? []);
     const before = this.#believed.get(key);
     if (row === undefined) {
       // No slice speaks of the pod any more, and it is gone itself.
@@ -128,7 +128,7 @@ export class RemoteEndpoints {
         this.#detached.delete(key);
       this.#believed.delete(key);
       ipcache.setRemote(undefined, key);
-      portNames.set(`kept ${key}`, 0, []);
+      portNames.set(`kept ${key}`, 0, [], []);
       return;
     }
     const settled = identities.settled(row.identity);
@@ -137,7 +137,7 @@ export class RemoteEndpoints {
     const labelsKey = settled ? identities.get(identity)?.labelsKey : kept?.labelsKey;
     this.#believed.set({ key, row, identity, labelsKey });
     ipcache.setRemote(identity === row.identity ? row : { ...row, identity }, key);
-    portNames.set(`kept ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts);
+    portNames.set(`kept ${key}`, kept?.identity ?? 0, kept === undefined ? [] : row.namedPorts, row.addresses);
   }
 
   /** Whether the slices speak of a pod of this node that is not here any more. */

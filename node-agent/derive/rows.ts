@@ -64,7 +64,11 @@ function joined<T extends PortDecision>(ranges: readonly T[], same: (a: T, b: T)
 /** Equal keys = equal decisions for every packet. */
 export function blocksKey(blocks: readonly VerdictBlock[]): string {
   return blocks
-    .map((block) => `${block.protocol}/${block.port}/${block.bits}=${block.cookie}${decisionKey(block)}`)
+    .map((block) =>
+      block.prefix === undefined
+        ? `${block.protocol}/${block.port}/${block.bits}=${block.cookie}${decisionKey(block)}`
+        : `${block.prefix} ${block.identity}=${block.cookie}`,
+    )
     .sort()
     .join(' ');
 }
@@ -80,6 +84,18 @@ export function passingKey(ranges: readonly RuledPorts[]): string {
     .join(' ');
 }
 
+/** Equal keys = equal decisions for every address. */
+export function addressesKey({ addresses }: CompiledPolicy['ingress']): string {
+  return addresses
+    .map(({ prefix, identity, rows }) => `${prefix} ${identity} ${rowsKey(rows)}`)
+    .sort()
+    .join('|');
+}
+
+function sameAddresses(a: CompiledPolicy['ingress'], b: CompiledPolicy['ingress']): boolean {
+  return a.addresses === b.addresses || addressesKey(a) === addressesKey(b);
+}
+
 /** Whether everything is equal that a membership change cannot alter: a difference needs a new slot. */
 export function sameScopes(a: CompiledPolicy, b: CompiledPolicy): boolean {
   return DIRECTIONS.every((direction) => {
@@ -87,6 +103,6 @@ export function sameScopes(a: CompiledPolicy, b: CompiledPolicy): boolean {
     if (!one.enforced || !other.enforced) return one.enforced === other.enforced;
     const same = (scope: keyof typeof one.scope): boolean =>
       one.scope[scope] === other.scope[scope] || rowsKey(one.scope[scope]) === rowsKey(other.scope[scope]);
-    return same('unknown') && same('pod') && same('world');
+    return same('unknown') && same('pod') && same('world') && sameAddresses(one, other);
   });
 }

@@ -14,6 +14,8 @@ export interface RuleGroup {
   readonly rules: readonly ResolvedRule[];
   /** Peer sets that they name. */
   readonly peerSets: ReadonlySet<SelectorHash>;
+  /** Patterns of names that they name. */
+  readonly hostNames: ReadonlySet<string>;
   /** They may tell the host and API servers from others: by entities, or by CIDRs. */
   readonly tellServers: boolean;
   /** Port names that mean what the endpoint itself says. */
@@ -40,13 +42,15 @@ export function groupsOf({ rules }: Pick<PolicyRow, 'rules'>): readonly RuleGrou
   );
 }
 
-function namedBy(rules: readonly ResolvedRule[]): Pick<RuleGroup, 'peerSets' | 'tellServers'> {
+function namedBy(rules: readonly ResolvedRule[]): Pick<RuleGroup, 'peerSets' | 'hostNames' | 'tellServers'> {
   const peerSets = new Set<SelectorHash>();
+  const hostNames = new Set<string>();
   let tellServers = false;
   for (const { peers } of rules)
     for (const peer of peers ?? []) {
       if ('peerSet' in peer) peerSets.add(peer.peerSet);
+      else if ('fqdn' in peer) hostNames.add(peer.fqdn);
       else tellServers = true;
     }
-  return { peerSets, tellServers };
+  return { peerSets, hostNames, tellServers };
 }

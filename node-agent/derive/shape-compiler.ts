@@ -5,6 +5,7 @@ import {
   changesOf,
   cidrsOf,
   compilePieces,
+  type Listeners,
   MOST_CHANGED,
   namesCidr,
   type PeerIdentity,
@@ -15,6 +16,7 @@ import {
   recompilePieces,
   type SelectorHash,
 } from '@weir/policy';
+import type { NameIdentityRow } from '../tables.ts';
 import type { CidrPeers } from './cidr-peers.ts';
 import type { CidrPeer } from './ipcache.ts';
 import type { Pace } from './pace.ts';
@@ -31,6 +33,9 @@ export interface ShapeCompilerOptions {
   readonly cidrPeers: Pick<CidrPeers, 'rows' | 'of' | 'within'>;
   /** Numbers that peers give port names. */
   readonly peerPorts: Omit<Required<PortNames>, 'own'>;
+  /** Identities of names of the pattern. */
+  readonly nameIdentities: (pattern: string) => Iterable<NameIdentityRow>;
+  readonly listeners: Listeners;
   readonly pace: Pace;
 }
 
@@ -55,7 +60,7 @@ export class ShapeCompiler {
     mostRows: number,
     before?: Recompiled,
   ): Promise<CompiledPolicy> {
-    const { members, servers, peerPorts, setsOf, pace } = this.#options;
+    const { members, servers, peerPorts, setsOf, listeners, pace } = this.#options;
     const input: Omit<CompileInput, 'identities'> = {
       rules: rulesOf(shape),
       peerSets: { identities: members },
@@ -66,7 +71,9 @@ export class ShapeCompiler {
         peers: peerPorts.peers,
         of: peerPorts.of,
         every: peerPorts.every,
+        addresses: peerPorts.addresses,
       },
+      listeners,
       mostRows,
     };
     if (before !== undefined) {
@@ -79,8 +86,17 @@ export class ShapeCompiler {
       const recompiled = await pace.run(recompilePieces(before.compiled, { ...input, ...before, setsOf, cidrPeer }));
       if (recompiled !== undefined) return recompiled;
     }
-    const identities = [...(tellsServers ? servers() : []), ...(await this.#cidrs(shape))];
+    const identities = [...(tellsServers ? servers() : []), ...(await this.#cidrs(shape)), ...this.#ofNames(shape)];
     return pace.run(compilePieces({ ...input, identities }));
+  }
+
+  /** Those of which a name is of a pattern of the shape's rules. */
+  #ofNames(shape: Shape): readonly PeerIdentity[] {
+    const found = new Map<number, PeerIdentity>();
+    for (const pattern of hostNamesOf(shape))
+      for (const { identity: id, patterns } of this.#options.nameIdentities(pattern))
+        found.set(id, { id, names: patterns });
+    return [...found.values()];
   }
 
   /** What the shape's slot names of CIDRs: those of its rules. (API servers' are named in any case.) Makes breaks. */
@@ -168,4 +184,9 @@ function refs(groups: readonly RuleGroup[]): readonly WeakRef<RuleGroup>[] {
 
 function areOf(known: readonly WeakRef<RuleGroup>[], groups: readonly RuleGroup[]): boolean {
   return known.length === groups.length && groups.every((group, index) => group === known[index]?.deref());
+}
+
+/** Patterns of names that the shape's rules name. */
+export function hostNamesOf({ groups }: Pick<Shape, 'groups'>): ReadonlySet<string> {
+  return new Set(groups.flatMap(({ hostNames }) => [...hostNames]));
 }

@@ -11,13 +11,15 @@ import {
   type Moved,
   PIECE,
 } from './classes.ts';
-import { DIRECTIONS, rowsKey } from './rows.ts';
+import { addressesKey, DIRECTIONS, rowsKey } from './rows.ts';
 
 /** What a slot found in the kernel means. */
 export interface KernelSlot {
   /** Rows keys of the scope classes unknown, pod, world. */
   readonly scope: Readonly<Record<Direction, readonly [string, string, string]>>;
   readonly classes: ClassMaps;
+  /** Of `addressesKey`. */
+  readonly addresses: Readonly<Record<Direction, string>>;
   /** Rows key of each class number from 16 on. */
   readonly rows: Readonly<Record<Direction, ReadonlyMap<number, string>>>;
 }
@@ -102,6 +104,7 @@ export function sameFrame(known: KernelSlot, compiled: CompiledPolicy): boolean 
     const { enforced, scope } = compiled[direction];
     const [unknown, pod, world] = known.scope[direction];
     // A word may still enforce what is open now: rows of an open direction must not be emptied under it.
+    if (known.addresses[direction] !== addressesKey(compiled[direction])) return false;
     if (!enforced) return `${unknown}${pod}${world}` === '' && known.classes[direction].size === 0;
     return unknown === rowsKey(scope.unknown) && pod === rowsKey(scope.pod) && world === rowsKey(scope.world);
   });

@@ -4,7 +4,7 @@ import { IdsExhaustedError } from '../errors.ts';
 import type { SlotRow } from '../tables.ts';
 import { type Around, type ClassNumbers, NO_NUMBERS } from './classes.ts';
 import type { Shape } from './shape.ts';
-import { type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
+import { hostNamesOf, type Recompiled, ShapeCompiler, type ShapeCompilerOptions } from './shape-compiler.ts';
 import { type Placed, SlotPlaces, slotKey } from './slot-places.ts';
 import type { KernelSlot, Numbered } from './slot-rows.ts';
 import { Rows } from './working.ts';
@@ -86,6 +86,7 @@ export class Slots {
           { name: 'peerSet', keys: ({ hashes }) => hashes },
           { name: 'tellsServers', keys: ({ tellsServers }) => (tellsServers ? [''] : []) },
           { name: 'portName', keys: ({ portNames }) => portNames },
+          { name: 'hostName', keys: ({ shape }) => hostNamesOf(shape) },
           { name: 'slot', keys: ({ row }) => (row === undefined ? [] : [slotKey(row.slot)]) },
           { name: 'failing', keys: ({ failure }) => (failure === undefined ? [] : ['']) },
         ],
@@ -161,6 +162,11 @@ export class Slots {
   /** Another thing is known of the host. */
   hostChanged(): void {
     this.#touch(this.#shapes.list('tellsServers', ''));
+  }
+
+  /** There is another identity of names of these patterns, or one is gone. */
+  hostNamesChanged(patterns: Iterable<string>): void {
+    for (const pattern of patterns) this.#touch(this.#shapes.list('hostName', pattern));
   }
 
   /** Identities give these port names other numbers. */

@@ -7,12 +7,12 @@ import { decodeEvent } from '@weir/bpf';
 import { messageOf } from '@weir/process/errors';
 import type { StateDB, Table } from '@weir/statedb';
 import { type BpfMap, RingBufferReader } from 'libbpf-ts';
-import { Observable, Subject } from 'rxjs';
+import { merge, Observable, Subject } from 'rxjs';
 import type { Logger, Naming } from '../core.ts';
 import { bootOffset } from '../host/boot-clock.ts';
 import type { ServiceRow } from '../tables.ts';
 import { FlowNames } from './names.ts';
-import type { EventKind, FlowEvent, PeerNaming } from './types.ts';
+import type { EventKind, EventSource, FlowEvent, PeerNaming } from './types.ts';
 
 /** How soon events come to those who follow them. The ring is polled: programs limit their events, and a thread would cost 20 MB. */
 const FOLLOWED_MS = 50;
@@ -31,6 +31,8 @@ export interface FlowsOptions {
   readonly peerNamings?: () => readonly PeerNaming[];
   /** Events of parts; asked for at the start. */
   readonly kinds?: () => readonly EventKind[];
+  /** Events that parts tell themselves. */
+  readonly sources?: () => readonly EventSource[];
   readonly log: Logger;
 }
 
@@ -43,7 +45,8 @@ export class Flows {
 
   /** The ring is read faster while somebody follows. */
   readonly events = new Observable<FlowEvent>((follower) => {
-    const subscription = this.#subject.subscribe((event) => follower.next(event));
+    const told = (this.#options.sources?.() ?? []).map((source) => source.events(this.#names));
+    const subscription = merge(this.#subject, ...told).subscribe((event) => follower.next(event));
     this.#pace();
     return () => {
       subscription.unsubscribe();

@@ -2,11 +2,14 @@ import { describe, expect, it } from '@jest/globals';
 import type { DatapathEvent } from '@weir/bpf';
 import { ip4 } from '@weir/bpf/testing';
 import { namingOf } from '../derive/naming.ts';
-import { basic, type World } from '../derive/testing/model-world.ts';
+import { basic, rule, type World } from '../derive/testing/model-world.ts';
 import { FlowNames } from './names.ts';
 import type { PeerNaming } from './types.ts';
 
-/** Endpoint 1 is ns/web (identity 256, 10.0.0.1), endpoint 2 is ns/other (10.0.0.2); ns/far (10.1.0.9) is elsewhere. */
+/**
+ * Endpoint 1 is ns/web (identity 256, 10.0.0.1), endpoint 2 is ns/other (10.0.0.2); ns/far (10.1.0.9) is elsewhere. The kernel has the first
+ * generation of a policy `p`.
+ */
 async function cluster(
   peerNamings: readonly PeerNaming[] = [],
 ): Promise<{ readonly world: World; readonly names: FlowNames }> {
@@ -24,7 +27,7 @@ async function cluster(
   return {
     world,
     names: new FlowNames({
-      naming: namingOf(model, () => ({})),
+      naming: namingOf(model, () => ({ p: 1 })),
       bootOffset: () => 0n,
       db,
       services: tables.services,
@@ -100,6 +103,23 @@ describe('a packet whose source address is not the endpoint’s own', () => {
     });
   });
 
+  it('of another kind than IP is named after who sent it, with its EtherType', async () => {
+    const { names } = await cluster();
+    const none = new Uint8Array(0);
+    const foreign = { reason: 5, reasonName: 'unknown-l3', family: 0, src: none, dst: none, protocol: 0 };
+    const event = (direction: number, ethertype = 0x8864) =>
+      names.event(forged('10.0.0.1', { ...foreign, direction, ethertype, srcIdentity: 0, dstIdentity: 0 }));
+    expect(event(1)).toMatchObject({
+      source: { address: '', name: 'ns/web' },
+      destination: { address: '', identity: 0 },
+    });
+    expect(event(0).source).toEqual({ address: '', identity: 0 });
+    expect(event(1).message).toMatch(/VLAN tag\. Its EtherType is 0x8864\.$/);
+    // The kernel has taken the tag off, and shows what it was around.
+    for (const inner of [0x0800, 0x0806, 0x86dd])
+      expect(event(1, inner).message).toMatch(/VLAN tag\. It has a VLAN tag, around EtherType 0x0?8[06d]+\.$/);
+  });
+
   it('of an endpoint that is gone is named after its number', async () => {
     const { world, names } = await cluster();
     world.dropEndpoint(1);
@@ -115,6 +135,18 @@ it('names the owner of the address where the source is the sender’s own', asyn
   const { names } = await cluster();
   const event = names.event(forged('10.0.0.1', { reason: 8, reasonName: 'policy' }));
   expect(event.source).toMatchObject({ address: '10.0.0.1', identity: 256, name: 'ns/web' });
+});
+
+it('says by which names an address is looked up here, at most five', async () => {
+  const { names } = await cluster([
+    {
+      backendOf: () => [],
+      hostNames: (address) => (address === '10.1.0.9' ? ['a', 'b', 'c', 'd', 'e', 'f'] : []),
+    },
+  ]);
+  const event = names.event(forged('10.0.0.1', { reason: 1, reasonName: 'policy' }));
+  expect(event.destination.hostNames).toEqual(['a', 'b', 'c', 'd', 'e']);
+  expect(event.source.hostNames).toBeUndefined();
 });
 
 it('says of either end which Services it is a backend of, by address, port and protocol', async () => {
@@ -139,4 +171,26 @@ it('says of either end which Services it is a backend of, by address, port and p
   asked.length = 0;
   names.event(forged('10.0.0.1', { ...policy, protocol: 1 }));
   expect(asked).toEqual([]);
+});
+
+it('names the policies by which nothing is said to a group, or the rule that denies it', async () => {
+  const { world, names } = await cluster();
+  world.policy('p', 1, [{ ...rule('a', 'b', 5), direction: 'egress', path: 'spec.egress[0]' }]);
+  await world.plan();
+  const said = (cookie: number) =>
+    names.event(forged('10.0.0.1', { reason: 17, reasonName: 'group-address', cookie })).policies;
+  expect(said(0)).toEqual(['cnp ns/p']);
+  expect(said(5)).toEqual(['cnp ns/p spec.egress[0]']);
+});
+
+it.each([
+  [6, true],
+  [17, true],
+  [132, true],
+  [50, false],
+  [60, false],
+])('gives ports only to protocols that have some: %d, %j', async (protocol, some) => {
+  const { names } = await cluster();
+  const event = names.event(forged('10.0.0.1', { reason: 8, reasonName: 'policy', protocol }));
+  expect([event.sourcePort, event.destinationPort]).toEqual(some ? [0, 0] : [undefined, undefined]);
 });

@@ -11,14 +11,25 @@ import type { EventNames, FlowEvent, FlowPeer, PeerNaming } from './types.ts';
 const PROTOCOLS: Readonly<Record<number, string>> = Object.fromEntries(
   Object.entries(PROTOCOL_NUMBERS).map(([name, number]) => [number, name]),
 );
+/** EtherTypes of IPv4, ARP and IPv6. */
+const JUDGED: ReadonlySet<number> = new Set([0x0800, 0x0806, 0x86dd]);
+const PORTED: ReadonlySet<number> = new Set([6, 17, 132]);
 const KINDS: Readonly<Record<PolicyRow['kind'], string>> = {
   CiliumNetworkPolicy: 'cnp',
   CiliumClusterwideNetworkPolicy: 'ccnp',
   NetworkPolicy: 'knp',
   BareRules: 'rule',
 };
+/** A content network may have any number of names for one address. */
+const MOST_HOST_NAMES = 5;
 /** "No rule allows": the policies to name are those whose default deny was not lifted. */
 const NO_MATCH: ReadonlySet<string> = new Set(['policy', 'unknown-identity']);
+
+/** Of a frame that is not judged. The kernel takes off a VLAN tag, and shows the type of what was in it. */
+function frameType(ethertype: number): string {
+  const written = `0x${ethertype.toString(16).padStart(4, '0')}`;
+  return JUDGED.has(ethertype) ? ` It has a VLAN tag, around EtherType ${written}.` : ` Its EtherType is ${written}.`;
+}
 
 /** Names what the kernel reports by numbers. */
 export class FlowNames implements EventNames {
@@ -48,18 +59,23 @@ export class FlowNames implements EventNames {
     const reason = raw.reasonName;
     const forged = reason === 'invalid-source';
     const known = DROP_REASONS.get(raw.reason)?.sentence ?? 'A policy allows the flow, or none is in force.';
-    const sentence = forged ? `${known}${this.#claim(raw.src)}` : known;
-    const policies = this.#policies(raw.endpoint, direction, raw.cookie, NO_MATCH.has(reason));
+    const foreign = reason === 'unknown-l3';
+    const more = forged ? this.#claim(raw.src) : foreign ? frameType(raw.ethertype) : '';
+    const sentence = `${known}${more}`;
+    const fromPod = forged || (foreign && direction === 'egress');
+    const noMatch = NO_MATCH.has(reason) || (reason === 'group-address' && raw.cookie === 0);
+    const policies = this.#policies(raw.endpoint, direction, raw.cookie, noMatch);
     const icmp = raw.protocol === 1 || raw.protocol === 58;
     return {
       time: this.time(raw.timeNs),
       verdict: raw.kind === 'drop' ? 'dropped' : 'allowed',
       direction,
       endpoint: raw.endpoint,
-      source: forged ? this.#sender(raw) : this.#end(raw.src, raw.srcIdentity, raw.sport, raw.protocol),
+      source: fromPod ? this.#sender(raw) : this.#end(raw.src, raw.srcIdentity, raw.sport, raw.protocol),
       destination: this.#end(raw.dst, raw.dstIdentity, raw.dport, raw.protocol),
       protocol: PROTOCOLS[raw.protocol] ?? String(raw.protocol),
-      ...(icmp ? { icmpType: raw.icmpType } : { sourcePort: raw.sport, destinationPort: raw.dport }),
+      ...(icmp ? { icmpType: raw.icmpType } : {}),
+      ...(PORTED.has(raw.protocol) ? { sourcePort: raw.sport, destinationPort: raw.dport } : {}),
       reason,
       message: policies.length === 0 ? sentence : `${sentence} (${policies.join(', ')})`,
       policies,
@@ -83,11 +99,13 @@ export class FlowNames implements EventNames {
     const address = formatAddress(bytes);
     const name = this.#owner(bytes, identity) ?? reservedName(identity) ?? this.#naming.prefixOf(identity);
     const service = this.#service(address);
+    const hostNames = this.#namings().flatMap((naming) => naming.hostNames?.(address) ?? []);
     return {
       address,
       identity,
       ...(name === undefined ? {} : { name }),
       ...(service === undefined ? {} : { service }),
+      ...(hostNames.length === 0 ? {} : { hostNames: hostNames.slice(0, MOST_HOST_NAMES) }),
       ...this.#labels(identity),
     };
   }

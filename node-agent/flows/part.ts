@@ -15,6 +15,7 @@ export const flowsPart = definePart({
       naming,
       map: () => datapath.map('events'),
       kinds: () => agent.events(),
+      sources: () => agent.eventSources(),
       peerNamings: () => agent.peerNamings(),
       log,
     });

@@ -1,3 +1,5 @@
+import type { Observable } from 'rxjs';
+
 /** What happened to a packet or a flow, made readable. */
 export interface FlowEvent {
   readonly time: string;
@@ -18,6 +20,17 @@ export interface FlowEvent {
   /** The policy that decided: the deny rule's, or those whose default deny no rule lifted. `cnp default/l3-rule spec.ingress[0]`. */
   readonly policies: readonly string[];
   readonly revision: number;
+  /** Of an event of a DNS proxy (verdict `dns`): what the pod asked. */
+  readonly question?: {
+    /** Canonical. */
+    readonly name: string;
+    /** `A`, `AAAA`, `TYPE65`. */
+    readonly type: string;
+    /** Of the answer: `NOERROR`. Absent: the server gave none. */
+    readonly rcode?: string;
+    /** From the question to what became of it. */
+    readonly milliseconds: number;
+  };
 }
 
 export interface FlowPeer {
@@ -25,13 +38,15 @@ export interface FlowPeer {
   readonly identity: number;
   /**
    * `namespace/name` when the address is a known pod; `host`, `world`, node name otherwise. Of the source for reason `invalid-source`: the
-   * pod that sent the packet, whose address it is not.
+   * pod that sent the packet, whose address it is not; for `unknown-l3`: the pod that sent the frame.
    */
   readonly name?: string;
   /** `namespace/name` of the Service whose own address it is. */
   readonly service?: string;
   /** `namespace/name` of each Service that the address and port are a backend of. */
   readonly backendOf?: readonly string[];
+  /** Names that endpoints of this node have looked the address up by; at most 5. */
+  readonly hostNames?: readonly string[];
   readonly labels?: readonly string[];
 }
 
@@ -46,6 +61,15 @@ export interface EventNames {
 export interface PeerNaming {
   /** `namespace/name` of each Service that this is a backend of. @param protocol its number */
   backendOf(address: string, port: number, protocol: number): readonly string[];
+  /** Names that somebody here has looked the address up by, ascending. Default: none. */
+  hostNames?(address: string): readonly string[];
+}
+
+/** Events that a part tells, as no program does. */
+export interface EventSource {
+  /** Of its events; `weir monitor --type` takes it. */
+  readonly verdict: string;
+  events(names: EventNames): Observable<FlowEvent>;
 }
 
 /** Kinds of events from here on are those of parts. */

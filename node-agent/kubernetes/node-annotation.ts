@@ -74,7 +74,7 @@ export class NodeAnnotationWriter {
       fn: (node, read): Wanted[] => {
         if (node.name !== nodeName) return [];
         const reported = new Set(node.addresses.map(canonical));
-        const further = reachable(read.all(local)).filter((address) => !reported.has(address));
+        const further = reachable(read.all(local), reported).filter((address) => !reported.has(address));
         const { furtherAddresses: published = [] } = node;
         return [{ node: nodeName, wanted: textOf(further), published: published.join(), count: further.length }];
       },

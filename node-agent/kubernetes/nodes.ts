@@ -8,6 +8,7 @@ import {
   nodeAddresses,
   nodePodCidrs,
   type ReflectorSink,
+  textMapOf,
   textOf,
   textsIn,
 } from '@weir/kube';
@@ -60,7 +61,9 @@ export class NodeTables {
     const facts = factTable<NodeFacts>(db, 'nodeFacts', (row) => row.name, [
       { name: 'podCidr', kind: 'lpm', keys: ({ podCidrs }) => podCidrs.flatMap(cidrKey) },
     ]);
-    const slices = factTable<ApiserverSlice>(db, 'apiserverSlices', (row) => row.slice, []);
+    const slices = factTable<ApiserverSlice>(db, 'apiserverSlices', (row) => row.slice, [
+      { name: 'address', keys: ({ addresses }) => addresses },
+    ]);
     this.nodeSink = this.#sink(facts, nodeFacts);
     this.sliceSink = this.#sink(slices, apiserversOf);
     this.#derived = [
@@ -129,13 +132,12 @@ export class NodeTables {
   }
 }
 
-function factTable<F extends { readonly addresses: readonly string[] }>(
+function factTable<F>(
   db: StateDB,
   name: string,
   key: (facts: F) => string,
-  more: readonly IndexSpec<F>[],
+  indexes: readonly IndexSpec<F>[],
 ): Table<F> {
-  const indexes = [{ name: 'address', keys: (facts: F) => facts.addresses }, ...more];
   return db.table<F>({ name, key, indexes, equals: isDeepStrictEqual });
 }
 
@@ -177,5 +179,6 @@ function nodeFacts(node: KubeNode): NodeFacts {
     ...{ name, created, addresses: nodeAddresses(node).addresses, podCidrs: nodePodCidrs(node) },
     ...(further.length === 0 ? {} : { furtherAddresses: further }),
     ...(zone === undefined ? {} : { zone }),
+    ...(labels === undefined ? {} : { labels: textMapOf(labels) }),
   };
 }

@@ -37,6 +37,7 @@ describe('what only an administrator writes, in a shape that nothing can be deri
     ['cookie', { cookie: '1' }],
     ['path', { path: {} }],
     ['log', { log: 1 }],
+    ['labels', { labels: ['k8s:a=b', 7] }],
     ['peers', { peers: {} }],
     ['peers', { peers: [{ cidr: 'x' }] }],
     ['peers', { peers: [{ cidr: '10.0.0.0/8', except: ['x'] }] }],

@@ -1,6 +1,6 @@
 /** The pinned maps of bpf/masquerade.h, and how people read them. */
 import type { MapSpec } from '@weir/bpf';
-import { parsePrefix } from '@weir/net';
+import { familyOf, parsePrefix } from '@weir/net';
 import { mapFlags } from 'libbpf-ts';
 import { addressAt, putAddress, uplinkMap } from '../uplinks/part.ts';
 
@@ -9,12 +9,18 @@ export const MASQUERADE_MAPS: readonly MapSpec[] = [
     ...{ type: 'lpm_trie', flags: mapFlags.NO_PREALLOC, version: 1 },
     ...{ name: 'masq_excluded', keySize: 20, valueSize: 4, maxEntries: 65_536 },
     describe: (key, value) => ({
-      key: { address: addressAt(key, 4), bits: new DataView(key.buffer, key.byteOffset).getUint32(0, true) },
+      key: { prefix: prefixAt(key) },
       value: value[0] === 1 ? { pods: true } : {},
     }),
   },
   uplinkMap('masq_uplinks'),
 ];
+
+function prefixAt(key: Uint8Array): string {
+  const address = addressAt(key, 4);
+  const bits = new DataView(key.buffer, key.byteOffset).getUint32(0, true);
+  return `${address}/${familyOf(address) === 4 ? bits - 96 : bits}`;
+}
 
 /** Key of `masq_excluded`. */
 export function prefixKey(text: string): Uint8Array {

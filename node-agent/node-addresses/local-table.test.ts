@@ -70,5 +70,20 @@ it('others can reach single addresses that are routed', () => {
       route('anycast', '2001:db8::'),
     ]),
   );
-  expect(reachable(rows)).toEqual(['192.0.2.1', '2001:db8::1']);
+  expect(reachable(rows, new Set(['192.0.2.1']))).toEqual(['192.0.2.1', '2001:db8::1']);
+});
+
+it('so can they broadcast and anycast addresses of networks that the node alone is known to be on', () => {
+  const rows = localAddressesIn(
+    JSON.stringify([
+      route('local', '192.0.2.1'),
+      route('broadcast', '192.0.2.255'),
+      route('local', '172.17.0.1', 'docker0'),
+      route('broadcast', '172.17.255.255', 'docker0'),
+      route('anycast', '2001:db8:77::', 'docker0'),
+      route('broadcast', '169.254.255.255', 'docker0'),
+    ]),
+  );
+  const others = ['172.17.0.1', '172.17.255.255', '2001:db8:77::'];
+  expect(reachable(rows, new Set(['192.0.2.1']))).toEqual(['192.0.2.1', ...others]);
 });

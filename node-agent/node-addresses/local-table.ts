@@ -39,13 +39,18 @@ export function localAddressesIn(printed: string): readonly LocalAddressRow[] {
   return [...rows.values()];
 }
 
-/** The single addresses that others may send to, each as text. */
-export function reachable(rows: Iterable<LocalAddressRow>): string[] {
-  return Array.from(rows).flatMap(({ kind, prefix }) => {
+/**
+ * The single addresses that others may send to, each as text.
+ * @param reported addresses by which the cluster knows the node: of these interfaces' networks others have the broadcast and anycast addresses
+ *   themselves, or a router answers there before the node
+ */
+export function reachable(rows: Iterable<LocalAddressRow>, reported: ReadonlySet<string>): string[] {
+  const all = Array.from(rows, (row) => ({ ...row, address: row.prefix.split('/')[0] ?? '' }));
+  const known = new Set(all.flatMap(({ address, device }) => (reported.has(address) ? [device] : [])));
+  return all.flatMap(({ kind, device, prefix, address }) => {
     const parsed = parsePrefix(prefix);
     const single = parsed.bits === addressBits(parsed.family);
-    const [address = ''] = prefix.split('/');
-    return kind === 'local' && single && !inside(LINK_LOCAL, parsed) ? [address] : [];
+    return single && (kind === 'local' || !known.has(device)) && !inside(LINK_LOCAL, parsed) ? [address] : [];
   });
 }
 

@@ -6,7 +6,7 @@
  *                                                     └─► annotation of the Node ─► other agents' table `nodes` ─► ipcache: `remote-node` there
  *
  * Guarantees: a change counts as soon as the kernel tells of it, and within five seconds where it does not. Broadcast and anycast addresses of the node's
- * networks are `host` here, too: whoever sends there reaches this node. Of another node's word only single addresses count, and none in pod CIDRs.
+ * networks count, too: whoever sends there reaches this node. Of another node's word only single addresses count, and none in pod CIDRs.
  */
 import type { AddressRow } from '../core.ts';
 

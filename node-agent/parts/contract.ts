@@ -16,7 +16,9 @@ import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import type { BaseConfig } from '../config/config.ts';
 import type { AddressSource, Logger, PlanStep } from '../core.ts';
-import type { EventKind, PeerNaming } from '../flows/types.ts';
+import type { EventKind, EventSource, PeerNaming } from '../flows/types.ts';
+
+export type { EventNames, EventSource, FlowEvent, FlowPeer, PeerNaming } from '../flows/types.ts';
 
 export interface Condition {
   readonly ok: boolean;
@@ -95,6 +97,8 @@ export interface AgentPart<Value = unknown> extends Part<Value> {
   readonly steps?: readonly PlanStep[];
   /** Events of its own that its programs send. */
   readonly events?: readonly EventKind[];
+  /** Events of its own that no program sends. */
+  readonly eventSource?: EventSource;
   /** Names that it knows for the ends of flows. */
   readonly peerNaming?: PeerNaming;
   /** What `GET /v1/config` shows of it, by names that no other part has. */
@@ -115,6 +119,7 @@ export interface AgentView {
   addresses(): readonly AddressSource[];
   steps(): readonly PlanStep[];
   events(): readonly EventKind[];
+  eventSources(): readonly EventSource[];
   peerNamings(): readonly PeerNaming[];
   settings(): Readonly<Record<string, string>>;
   removal(): readonly Removal[];

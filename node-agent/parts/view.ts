@@ -28,6 +28,7 @@ export function viewOf(all: () => readonly AgentPart[]): Omit<AgentView, 'parts'
     addresses: () => all().flatMap((part) => part.addresses ?? []),
     steps: () => all().flatMap((part) => part.steps ?? []),
     events: () => all().flatMap((part) => part.events ?? []),
+    eventSources: () => all().flatMap(({ eventSource }) => eventSource ?? []),
     peerNamings: () => all().flatMap(({ peerNaming }) => peerNaming ?? []),
     sources: () => all().flatMap((part) => part.sources ?? []),
     settings: () => Object.assign({}, ...all().map((part) => part.settings)),

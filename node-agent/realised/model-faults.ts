@@ -1,7 +1,7 @@
 /** What policies suffer from before the kernel has them: by what this node makes of their rules. */
 import type { Direction, ResolvedRule } from '@weir/policy';
 import type { StateDB, Table } from '@weir/statedb';
-import type { CoreOptions } from '../core.ts';
+import type { CoreOptions, Tables } from '../core.ts';
 import type { InUse, Missing, Model } from '../derive/index.ts';
 import type { UnreadPolicyRow } from '../tables.ts';
 import { mostRules } from './failure-text.ts';
@@ -35,6 +35,26 @@ export function* unreadFaults(db: StateDB, table: Table<UnreadPolicyRow>): Gener
     const message = `${problem}; what was read of the policy before stays enforced`;
     yield { of: { [uid]: generation }, reason: 'PolicyUnreadable', message };
   }
+}
+
+/** Policies of endpoints of this node with rules whose flows nobody here decides. */
+export function* proxyFaults(
+  db: StateDB,
+  tables: Pick<Tables, 'proxyFaults' | 'policies'>,
+  model: Model,
+): Generator<Fault> {
+  using snapshot = db.read();
+  for (const { reason, message } of snapshot.all(tables.proxyFaults)) {
+    const of: Record<string, number> = {};
+    for (const { policies } of model.states())
+      for (const [uid, generation] of Object.entries(policies))
+        if (of[uid] === undefined && snapshot.get(tables.policies, uid)?.rules.some(needsDns)) of[uid] = generation;
+    yield { of, reason, message };
+  }
+}
+
+function needsDns({ dns, peers = [] }: ResolvedRule): boolean {
+  return dns !== undefined || peers.some((peer) => 'fqdn' in peer);
 }
 
 /** Whether the policy has waited so long for its PeerSets that this is a failure. */

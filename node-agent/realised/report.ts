@@ -4,7 +4,7 @@ import type { Model } from '../derive/index.ts';
 import { InterfaceGoneError } from '../errors.ts';
 import { kernelFaults } from './kernel-faults.ts';
 import { laggingEndpoints, putLagging } from './lagging-endpoints.ts';
-import { lasts, modelFaults, unreadFaults } from './model-faults.ts';
+import { lasts, modelFaults, proxyFaults, unreadFaults } from './model-faults.ts';
 import { failureKey, failuresOf, type Generations, lacking, type PolicyFailure } from './policy-failures.ts';
 import { type Acknowledgements, type RealisedSources, refusedEndpoints } from './sources.ts';
 import { UnconnectedFaults } from './unconnected-faults.ts';
@@ -30,7 +30,7 @@ interface Reached extends Pick<Realised, 'settled' | 'counts' | 'ownVersion'> {
 
 export interface RealisedOptions {
   readonly db: StateDB;
-  readonly tables: Pick<Tables, 'policies' | 'policyVersions' | 'unreadPolicies' | 'laggingEndpoints'>;
+  readonly tables: Pick<Tables, 'policies' | 'policyVersions' | 'unreadPolicies' | 'proxyFaults' | 'laggingEndpoints'>;
   readonly model: Model;
   readonly policyMode: CoreOptions['policyMode'];
   /** Milliseconds; any clock that only grows. */
@@ -100,6 +100,7 @@ export class RealisedReport {
       ...kernelFaults(model, sources),
       ...this.#unconnected.settle(),
       ...unreadFaults(db, tables.unreadPolicies),
+      ...proxyFaults(db, tables, model),
     ]);
     const lagging = laggingEndpoints(model, sources);
     const { policies, policyVersions, laggingEndpoints: laggards } = tables;

@@ -27,7 +27,7 @@ export interface ServiceHealthOptions {
   readonly tables: Pick<ServiceTables, 'objects' | 'slices'>;
   readonly nodeName: string;
   /** Where `/healthz` is served; absent: nowhere. */
-  readonly healthz?: { readonly host: string; readonly port: number };
+  readonly healthz?: { readonly host: string | undefined; readonly port: number };
   /** Addresses for questions about Services; default: all. */
   readonly host?: string;
   /** Services have come to the kernel. */
@@ -58,8 +58,11 @@ export class ServiceHealth {
   start(): void {
     const { db, tables, nodeName, healthz, host, log } = this.#options;
     const { objects, slices } = tables;
-    if (healthz !== undefined)
-      db.write([this.#wanted], (txn) => void txn.upsert(this.#wanted, { name: 'healthz', ...healthz }));
+    if (healthz !== undefined) {
+      const { host: at, port } = healthz;
+      const row = { name: 'healthz', port, ...(at === undefined ? {} : { host: at }) };
+      db.write([this.#wanted], (txn) => void txn.upsert(this.#wanted, row));
+    }
     this.#derived = [
       derive(db, {
         name: 'services',

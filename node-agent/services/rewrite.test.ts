@@ -2,10 +2,14 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { buildDatapath, ENDPOINT_FLAGS, STAGES } from '@weir/bpf';
 import {
+  concat,
+  ETHERTYPE,
   ethernet,
   icmpError,
   ip4,
+  ip6,
   ipv4,
+  ipv6,
   PASSED,
   TCP_FLAGS,
   TEST_IFINDEX,
@@ -17,7 +21,7 @@ import fc from 'fast-check';
 import { type BpfObject, loadObject, skbContext } from 'libbpf-ts';
 import { runs } from '../../test/runs.ts';
 import { letThrough } from './filter.ts';
-import { backendValue, frontendKey, frontendValue, number, slotKey, slotValue } from './layout.ts';
+import { addressKey, backendValue, frontendKey, frontendValue, number, slotKey, slotValue } from './layout.ts';
 import { SOURCE } from './programs.ts';
 import { checksummed, readdressed } from './testing/checksums.ts';
 
@@ -31,6 +35,7 @@ const STICKY = '192.0.2.10';
 const [SERVICE_PORT, BACKEND_PORT] = [80, 8080];
 const PROTOCOLS = { TCP: 6, UDP: 17 } as const;
 type Protocol = keyof typeof PROTOCOLS;
+const [CLASS_WORLD, WORLD_V6] = [2, 10];
 /** TC_ACT_SHOT */
 const DROPPED = 2;
 
@@ -167,6 +172,76 @@ describe('a frame', () => {
       }),
       { numRuns: runs(200) },
     );
+  });
+});
+
+describe('over IPv6, which is translated at sockets alone', () => {
+  const [CLUSTER_IP, EXTERNAL6, OUTSIDE, OWN] = ['fd00:96::10', '2001:db8::9', '2001:db8::10', 'fd00::1'];
+  const HOP_BY_HOP = 0;
+  const ENFORCED = ENDPOINT_FLAGS.egressEnforced;
+  const datagram = (dport: number): Uint8Array => udp({ sport: 40_000, dport });
+  const segment = (flags: number): Uint8Array => tcp({ sport: 40_000, dport: SERVICE_PORT, flags });
+  const behind = (next: number, payload: Uint8Array): Uint8Array =>
+    concat(Uint8Array.of(next, 0, 0, 0, 0, 0, 0, 0), payload);
+  const WAYS = [
+    ['plain', PROTOCOLS.UDP, datagram(SERVICE_PORT)],
+    ['behind an extension header', HOP_BY_HOP, behind(PROTOCOLS.UDP, datagram(SERVICE_PORT))],
+  ] as const;
+  const passes = { returnValue: PASSED, noService: 0n };
+  const drops = { returnValue: DROPPED, noService: 1n };
+
+  const judged = (dst: string, nextHeader: number, payload: Uint8Array): object => {
+    const data = ethernet(ipv6({ src: ip6(OWN), dst: ip6(dst), nextHeader, payload }), ETHERTYPE.ipv6);
+    const context = skbContext({ ifindex: TEST_IFINDEX, ingressIfindex: 0 });
+    const before = path.count('no-service', 'egress');
+    const { returnValue } = object.program('svc_from_pod').testRun({ data, context });
+    return { returnValue, noService: path.count('no-service', 'egress') - before };
+  };
+  const endpoint = (flags: number, revision: number): void => path.endpoint({ ipv4: POD, ipv6: OWN, flags, revision });
+
+  beforeAll(() => {
+    object.map('svc_addresses').update(addressKey.encode(CLUSTER_IP), number.encode(1));
+    for (const protocol of ['TCP', 'UDP'] as const)
+      object.map('svc_frontends').update(
+        frontendKey.encode({ address: EXTERNAL6, port: SERVICE_PORT, protocol, scope: 'cluster' }),
+        frontendValue.encode({
+          ...{ service: 1, count: 1, affinitySeconds: 0, external: true },
+          ...{ localExternal: false, sources: false, elsewhere: false },
+        }),
+      );
+    path.identity('::', WORLD_V6, 0);
+    const world = { class: CLASS_WORLD, direction: 'egress', verdict: 'allow' } as const;
+    path.slot(
+      0,
+      [],
+      [
+        { ...world, protocol: 'udp', port: SERVICE_PORT },
+        { ...world, protocol: 'udp', port: SERVICE_PORT + 1 },
+        { ...world, protocol: 'tcp', port: SERVICE_PORT },
+      ],
+    );
+  });
+  afterAll(() => path.endpoint({ ipv4: POD, revision: 9 }));
+
+  it.each(WAYS)(
+    'what goes to a Service, %s, is dropped where egress is enforced, whatever the world may',
+    (_, next, payload) => {
+      for (const to of [CLUSTER_IP, EXTERNAL6]) {
+        endpoint(0, 4);
+        expect(judged(to, next, payload)).toEqual(passes);
+        endpoint(ENFORCED, 5);
+        expect([to, judged(to, next, payload)]).toEqual([to, drops]);
+      }
+      expect(judged(OUTSIDE, next, payload)).toEqual(passes);
+    },
+  );
+
+  it('other ports of an address that a Service claims are whose the address is, and so is what opens no connection', () => {
+    endpoint(ENFORCED, 6);
+    expect(judged(EXTERNAL6, PROTOCOLS.UDP, datagram(SERVICE_PORT + 1))).toEqual(passes);
+    expect(judged(EXTERNAL6, PROTOCOLS.TCP, segment(TCP_FLAGS.syn))).toEqual(drops);
+    expect(judged(EXTERNAL6, PROTOCOLS.TCP, segment(TCP_FLAGS.ack))).toEqual(passes);
+    expect(judged(CLUSTER_IP, PROTOCOLS.TCP, segment(TCP_FLAGS.ack))).toEqual(drops);
   });
 });
 

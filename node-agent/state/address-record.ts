@@ -35,7 +35,7 @@ export function decodeAddresses(json: unknown): AddressRecord {
     throw new Error('has no rows and restsUntil');
   const rows = objects(json.rows, 'addresses').map(({ address, order, endpoint, freedAt, knownAs }): PodAddressRow => {
     if (typeof address !== 'string' || formatAddress(parseAddress(address).bytes) !== address)
-      throw new Error(`has an address that is none: ${JSON.stringify(address)}`);
+      throw new Error(`has ${JSON.stringify(address)}, which is not an address in canonical form`);
     // There is room for all that are given after it.
     if (!isCount(order) || order > LAST_ORDER) throw new Error(`has no order of ${address}`);
     return {

@@ -35,7 +35,7 @@ function files(log = recordingLogger(), node = 'here', at = folder, callMs = 30_
   });
   subject.provide('endpoints', () => [endpoint]);
   subject.provide('rules', () => [{ a: 1 }]);
-  subject.provide('numbers', () => ({ cidrs: { '10.0.0.0/8': 16777217 }, labels: {}, revisions: 7 }));
+  subject.provide('numbers', () => ({ cidrs: { '10.0.0.0/8': 16777217 }, labels: {}, nodes: {}, revisions: 7 }));
   subject.provide('addresses', () => ({ rows: [{ address: '10.0.0.1', order: 1, endpoint: 1 }], restsUntil: 0 }));
   return subject;
 }
@@ -383,7 +383,7 @@ describe('a disk that does not answer', () => {
     const subject = files();
     const first = subject.save('numbers');
     await Promise.resolve();
-    subject.provide('numbers', () => ({ cidrs: {}, labels: {}, revisions: 8 }));
+    subject.provide('numbers', () => ({ cidrs: {}, labels: {}, nodes: {}, revisions: 8 }));
     void subject.save('numbers');
     const end = subject.stop();
     expect(await subject.save('endpoints')).toBe(false);

@@ -5,6 +5,7 @@ import { createStateDB, type StateDB } from '@weir/statedb';
 import { Subject } from 'rxjs';
 import type { Core, ImportedRule, Logger, Naming, PolicyInKernel, Realised, Tables, Verification } from '../core.ts';
 import { createTables, tableKey } from '../create-tables.ts';
+import { LocalNumbers } from '../derive/index.ts';
 import { UnknownMapError } from '../errors.ts';
 import type { FlowEvent } from '../flows/types.ts';
 import type { EndpointRow, EndpointStateRow, IdentityRow, KernelEndpoint, SlotContent } from '../tables.ts';
@@ -40,6 +41,7 @@ export class FakeCore implements Core {
   readonly db: StateDB;
   readonly tables: Tables;
   files: Core['files'] = FORGETFUL;
+  readonly numbers: LocalNumbers;
   /** Those of its flows. */
   readonly events = new Subject<FlowEvent>();
   readonly naming: Naming = {
@@ -48,6 +50,7 @@ export class FakeCore implements Core {
     ownerOf: () => undefined,
     endpoint: () => undefined,
     rulesOf: () => [],
+    portNames: { peers: () => new Map(), of: () => [], addresses: () => [], every: () => [] },
   };
   readonly realisedChanges = new Subject<Realised>();
   /** Called before an endpoint counts as enforced; a throw is the kernel's refusal. */
@@ -72,6 +75,8 @@ export class FakeCore implements Core {
   constructor(db: StateDB = createStateDB({ freeze: true }), tables: Tables = createTables(db)) {
     this.db = db;
     this.tables = tables;
+    // Of its own: a model may have the database's.
+    this.numbers = new LocalNumbers(createStateDB());
   }
 
   async start(): Promise<void> {
@@ -243,6 +248,10 @@ export class FakeCore implements Core {
 
   comparisons(): ReturnType<Core['comparisons']> {
     return [{ part: 'address', at: '2026-01-02T03:04:05.000Z', seconds: 1.5 }];
+  }
+
+  spentShares(): ReturnType<Core['spentShares']> {
+    return { endpoints: [1], peers: [Uint8Array.of(192, 0, 2, 1)] };
   }
 
   maps(): ReturnType<Core['maps']> {

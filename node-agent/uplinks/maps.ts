@@ -41,9 +41,14 @@ export function uplinkMap(name: string): MapSpec {
     ...{ ...hash, name, keySize: 4, valueSize: 32, maxEntries: 1024 },
     describe: (key, value) => ({
       key: { ifindex: u32(key, 0) },
-      value: { ipv4: addressAt(value, 0), ipv6: addressAt(value, 16) },
+      value: { ...known('ipv4', value.subarray(0, 16)), ...known('ipv6', value.subarray(16, 32)) },
     }),
   };
+}
+
+/** Nothing where the interface has no address of the family: then it is all 0. */
+function known(name: string, address: Uint8Array): Readonly<Record<string, string>> {
+  return address.some((byte) => byte !== 0) ? { [name]: addressAt(address, 0) } : {};
 }
 
 export const UPLINK_MAPS: readonly MapSpec[] = [...NAT_MAPS, uplinkMap('node_uplinks')];

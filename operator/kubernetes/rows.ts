@@ -1,5 +1,6 @@
 /** Rows of the input tables, from API objects: only what the derivation reads, so that other changes wake nobody. */
 import {
+  type CiliumCidrGroupObject,
   type EndpointSlice,
   type KubeNode,
   type KubeObject,
@@ -19,7 +20,15 @@ import {
   textsIn,
   withoutManagedFields,
 } from '@weir/kube';
-import { type Demand, type DemandLimits, demandOf, demandProblem } from '@weir/policy';
+import {
+  type CidrGroup,
+  cidrGroupOf,
+  closedPolicy,
+  type Demand,
+  type DemandLimits,
+  demandOf,
+  demandProblem,
+} from '@weir/policy';
 import { policyKey } from '../names.ts';
 import type {
   NamespaceRow,
@@ -42,9 +51,13 @@ interface CountedPolicy extends KubeObject {
   readonly demand?: Demand;
 }
 
+interface ClosedPolicy {
+  readonly spec?: unknown;
+  readonly specs?: unknown;
+}
+
 /**
- * What is kept of a policy: of one that asks for more than it may what it asks for, and none of its rules, which nobody reads. 1.4 MB of JSON take up
- * to 30 MB.
+ * What is kept of a policy: of one that asks for more than it may what it asks for, and what closes whom it is about. 1.4 MB of JSON take up to 30 MB.
  * @param known its row, where there is one: one generation is counted once
  */
 export function countedPolicy(
@@ -59,7 +72,10 @@ export function countedPolicy(
   const demand = isKnown ? known.demand : demandOf(object, kind);
   if (demandProblem(demand, limits) === undefined) return { ...withoutManagedFields(object), demand };
   const rest = { apiVersion, kind: objectKind, metadata, ...(status === undefined ? {} : { status }) };
-  return { ...withoutManagedFields(rest), demand };
+  const closed = closedPolicy(object, kind);
+  const { spec, specs } = demandProblem(demandOf(closed, kind), limits) === undefined ? (closed as ClosedPolicy) : {};
+  const rules = { ...(spec === undefined ? {} : { spec }), ...(specs === undefined ? {} : { specs }) };
+  return { ...withoutManagedFields(rest), ...rules, demand };
 }
 
 export function policyRow(object: CountedPolicy, kind: PolicyObjectKind): PolicyRow {
@@ -94,6 +110,10 @@ export function serviceRow(object: Service): ServiceRow {
     selector: textMapOf(object.spec?.selector),
     external: object.spec?.type === 'ExternalName',
   };
+}
+
+export function cidrGroupRow({ metadata, spec }: CiliumCidrGroupObject): CidrGroup {
+  return cidrGroupOf(metadata.name, textMapOf(metadata.labels), spec);
 }
 
 export function serviceSliceRow(object: EndpointSlice): ServiceSliceRow {

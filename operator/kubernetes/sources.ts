@@ -8,6 +8,7 @@ import type { Tables } from '../tables.ts';
 import type { PolicyObjectKind, PolicyRow } from '../types.ts';
 import { type TableSinkOptions, tableSink } from './reflect.ts';
 import {
+  cidrGroupRow,
   countedPolicy,
   namespaceRow,
   nodeReportRow,
@@ -54,6 +55,11 @@ export function serviceSources(options: SourcesOptions): readonly Source[] {
     source(options, resources.Service, { table: services, name: 'services', row: serviceRow, key: podKey }),
     source(options, resources.EndpointSlice, slices),
   ];
+}
+
+export function cidrGroupSources(options: SourcesOptions): readonly Source[] {
+  const groups = { table: options.tables.cidrGroups, name: 'cidr-groups', row: cidrGroupRow, key: nameOf };
+  return [source(options, resources.CiliumCIDRGroup, groups)];
 }
 
 /** Reports of nodes, and the ResolvedPolicies that they read. */

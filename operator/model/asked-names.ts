@@ -22,3 +22,12 @@ export function namedPorts({ ports = [] }: ResolvedRule): readonly NamedPort[] {
 export function portNameKey({ protocol, name }: { readonly protocol: string; readonly name: string }): string {
   return `${protocol}/${name}`;
 }
+
+/** Rules that name ports. */
+export function rulesWithNames({
+  resolved,
+}: {
+  readonly resolved: { readonly rules: readonly ResolvedRule[] } | undefined;
+}): readonly ResolvedRule[] {
+  return (resolved?.rules ?? []).filter((rule) => namedPorts(rule).length > 0);
+}

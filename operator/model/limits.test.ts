@@ -66,8 +66,12 @@ describe('a namespace that has all the policies that it may have', () => {
   });
 
   it('keeps the first to come, refused ones too; others and clusterwide policies are not concerned', () => {
-    expect(cluster.inForce).toEqual(['ccnp-all 1', 'cnp-a.p 1', 'cnp-b.p 1']);
-    expect(cluster.valid('cnp/a/q')).toMatch(/^BudgetExceeded: the policy needs 9 selectors/);
+    // What needs too much closes whom it is about.
+    expect(cluster.inForce).toEqual(['ccnp-all 1', 'cnp-a.p 1', 'cnp-a.q 1', 'cnp-b.p 1']);
+    expect(cluster.desired.resolved.get('cnp-a.q')?.rules).toMatchObject([{ peers: [], defaultDeny: true }]);
+    expect(cluster.valid('cnp/a/q')).toMatch(
+      /^BudgetExceeded: the policy needs 9 selectors.*; what is refused allows nothing, /,
+    );
     expect(cluster.valid('cnp/a/r')).toBe(
       'BudgetExceeded: namespace "a" has 2 other policies, refused ones too, and may have 2, so that this one is not read: remove some, put rules with one endpointSelector into one policy (field specs), or raise --policies-per-namespace (value operator.limits.policiesPerNamespace); nothing of this policy is enforced',
     );
@@ -78,7 +82,7 @@ describe('a namespace that has all the policies that it may have', () => {
   });
 
   it('reads those that wait when others go, each time as many as there is room for', () => {
-    expect(cluster.inForce).toHaveLength(3);
+    expect(cluster.inForce).toHaveLength(4);
     for (const name of ['p', 'q']) cluster.model.deletePolicy(`cnp/a/${name}`);
     expect(cluster.inForce).toEqual(['ccnp-all 1', 'cnp-a.r 1', 'cnp-a.s 1', 'cnp-b.p 1']);
     cluster.set(policy('a/t'));

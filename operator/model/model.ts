@@ -10,55 +10,36 @@
  * - No change costs policies x pods: a selector is evaluated against identities when it is new, an identity against
  *   selectors when it is new.
  */
-import type { ServicePeers } from '@weir/policy';
-import type { AnyTable, InitDone, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
-import type { PolicyLimits } from '../limits.ts';
+import type { CidrGroup, ServicePeers } from '@weir/policy';
+import type { AnyTable, InitDone, Reader, Table, WriteTxn } from '@weir/statedb';
 import { resolvedName } from '../names.ts';
-import { show, type Tables } from '../tables.ts';
+import { show } from '../tables.ts';
 import type { Adopted, NodeReportRow, NodeRow, PodRow, PolicyObjectKind, PolicyRow } from '../types.ts';
 import { Census } from './census.ts';
 import { FairQueue } from './fair-queue.ts';
+import { HostPods } from './host-pods.ts';
 import { createKnownIdentities } from './known-identities.ts';
+import type { Later, ModelOptions } from './model-types.ts';
 import { showPeerSet } from './peer-sets.ts';
 import type { Piece } from './pieces.ts';
-import { PodBook, type PodBookOptions } from './pod-book.ts';
+import { PodBook } from './pod-book.ts';
 import { type AdoptedPolicy, type Enforced, PolicyBook, type PolicyEntry } from './policy-book.ts';
 import { PortNames } from './port-names.ts';
+import { referentsIn } from './referents.ts';
 import { type HasTime, SelectorIndex } from './selector-index.ts';
-import { servicesIn } from './service-needs.ts';
 import { StatusBoard } from './status-board.ts';
 import { statusTables } from './status-tables.ts';
 import { SubjectHosts } from './subject-hosts.ts';
+import { Surroundings } from './surroundings.ts';
 import { machineStopwatch, type Stopwatch, timeShare } from './time-share.ts';
 import { type Kind, type Work, work, workKey } from './work.ts';
-
-export interface ModelOptions extends PodBookOptions {
-  readonly db: StateDB;
-  readonly tables: Tables;
-  /** Milliseconds an unused identity is kept. */
-  readonly identityGraceMs: number;
-  /** What policies may ask for. Default: nothing is limited. */
-  readonly policyLimits?: PolicyLimits;
-  /** Milliseconds between two statuses of one policy. Default 0: nothing is delayed. */
-  readonly statusIntervalMs?: number;
-  /** Default: the machine's. */
-  readonly stopwatch?: Stopwatch;
-}
 
 /** A kind of policies of which what was resolved is kept, until all of them have been set. */
 interface KeptKind {
   readonly kind: PolicyObjectKind;
 }
 
-/** What is left for later rounds. */
-export interface Later {
-  /** There was no time for something. */
-  readonly more: boolean;
-  /** Milliseconds until a status that was delayed is due; undefined: none was. */
-  readonly dueInMs: number | undefined;
-  /** The same for Events. */
-  readonly eventDueInMs: number | undefined;
-}
+export type { Later, ModelOptions } from './model-types.ts';
 
 /** Methods that take a transaction belong into a round. */
 export class Model {
@@ -87,17 +68,27 @@ export class Model {
       queue,
       isStarted: (reader) => this.isComplete(reader),
       onChanged: (txn, hash) => showPeerSet(txn, tables.peerSets, this.#sets, hash),
-      onMoved: (txn, hash) => this.#portNames.moved(txn, hash),
+      onMoved: (txn, hash) => {
+        this.#portNames.moved(txn, hash);
+        hostPods.moved(txn, hash);
+      },
     });
-    const policies = new PolicyBook(db, queue, (reader) => servicesIn(reader, tables), options.policyLimits);
+    const surroundings = new Surroundings(db, tables, (txn) => policies.stackChanged(txn));
+    const policies = new PolicyBook(db, queue, (reader) => referentsIn(reader, tables, surroundings), {
+      limits: options.policyLimits,
+      networkPolicyCidrs: options.networkPolicyCidrs,
+    });
     const census = new Census(db, {
       onChange: (txn, resident, by) => this.#hosts.move(txn, resident, by),
       onPresence: (txn, identity) => this.#portNames.presence(txn, identity),
     });
-    const portNames = new PortNames(db, { sets, policies, census }, (txn, key) => this.#statuses.mark(txn, key));
+    const mark = (txn: WriteTxn, key: string): void => this.#statuses.mark(txn, key);
+    const portNames = new PortNames(db, { sets, policies, census }, mark);
+    const hostPods = new HostPods(db, { tables, cluster: options.cluster, sets, policies, census }, mark);
     const hosts = new SubjectHosts(db, { policies, sets, census });
     const forStatuses = statusTables(db);
-    const sources = { tables, knownIdentities, sets, policies, census, portNames, hosts, queue };
+    const books = { sets, policies, census, portNames, hosts, queue, surroundings, hostPods };
+    const sources = { ...books, tables, knownIdentities };
     this.#sets = sets;
     this.#policies = policies;
     this.#portNames = portNames;
@@ -108,10 +99,8 @@ export class Model {
     const { identities, peerSets, resolved, slices, statuses, events } = tables;
     const desired: readonly AnyTable[] = [identities, peerSets, resolved, slices, statuses, events];
     this.#derived = desired.map((table) => db.initialiser(table, 'derived'));
-    const books = [sets, policies, census, portNames, hosts, this.#pods, queue].flatMap(
-      (book): readonly AnyTable[] => book.tables,
-    );
-    this.#written = [...desired, this.#keptKinds, ...books, ...Object.values(forStatuses)];
+    const own = [...Object.values(books), this.#pods].flatMap((book): readonly AnyTable[] => book.tables);
+    this.#written = [...desired, this.#keptKinds, ...own, ...Object.values(forStatuses)];
   }
 
   /**
@@ -217,14 +206,21 @@ export class Model {
     this.#policies.serviceChanged(txn, service);
   }
 
+  /** A CiliumCIDRGroup has changed, or it is gone. */
+  cidrGroupChanged(txn: WriteTxn, group: Pick<CidrGroup, 'name' | 'labels'>): void {
+    this.#policies.cidrGroupChanged(txn, group);
+  }
+
   setNode(txn: WriteTxn, row: NodeRow): void {
     const before = this.#pods.setNode(txn, row.name, row);
+    this.#statuses.networksChanged(txn, row.name, row);
     // What else a node says of itself is no matter of statuses.
     if (before?.live !== row.live || before.uid !== row.uid) this.#statuses.nodeChanged(txn, row.name);
   }
 
   deleteNode(txn: WriteTxn, name: string): void {
     this.#pods.setNode(txn, name, undefined);
+    this.#statuses.networksChanged(txn, name, undefined);
     this.#statuses.nodeChanged(txn, name);
   }
 
@@ -339,6 +335,7 @@ export class Model {
   #do(txn: WriteTxn, { kind, of, from }: Work, hasTime: HasTime): string | undefined {
     switch (kind) {
       case 'namespace':
+        if (from === undefined) this.#statuses.namespaceChanged(txn, of);
         return this.#pods.placeNext(txn, of, from);
       case 'waiting':
         return this.#pods.serveNext(txn, of, from);
@@ -357,7 +354,7 @@ export class Model {
 
   /** Takes the input row in as it is now. */
   #takeIn(txn: WriteTxn, kind: Kind, of: string): void {
-    const { pods, policies, nodes, servicePeers } = this.#options.tables;
+    const { pods, policies, nodes, servicePeers, cidrGroups } = this.#options.tables;
     if (kind === 'pod') {
       const row = txn.get(pods, of);
       if (row === undefined) this.deletePod(txn, of);
@@ -369,6 +366,8 @@ export class Model {
     } else if (kind === 'service') {
       const [namespace = '', name = ''] = of.split('/');
       this.serviceChanged(txn, txn.get(servicePeers, of) ?? { namespace, name, labels: {}, addresses: [] });
+    } else if (kind === 'group') {
+      this.cidrGroupChanged(txn, txn.get(cidrGroups, of) ?? { name: of, labels: {} });
     } else {
       const row = txn.get(policies, of);
       if (row === undefined) this.deletePolicy(txn, of);

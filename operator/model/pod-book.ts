@@ -15,6 +15,7 @@ import type { Tables } from '../tables.ts';
 import type { Adopted, NodeRow, PodRow, RefusedAddress, SlicedPod } from '../types.ts';
 import { AddressClaims } from './address-claims.ts';
 import type { Census, Resident } from './census.ts';
+import type { HostPods } from './host-pods.ts';
 import { IdentityBook, type IdentityBookOptions } from './identity-book.ts';
 import { identityKey, type KnownIdentity } from './known-identities.ts';
 import { Marks } from './marks.ts';
@@ -54,6 +55,7 @@ export interface PodBookSources {
   readonly sets: SelectorIndex;
   readonly census: Census;
   readonly portNames: PortNames;
+  readonly hostPods: HostPods;
   readonly queue: WorkQueue;
 }
 
@@ -242,9 +244,10 @@ export class PodBook {
 
   /** Tells everybody who counts pods. */
   #move(txn: WriteTxn, before: PlacedPod | undefined, after: PlacedPod | undefined): void {
-    const { census, portNames } = this.#sources;
+    const { census, portNames, hostPods } = this.#sources;
     census.move(txn, residentOf(before), residentOf(after));
     portNames.move(txn, namerOf(before), namerOf(after));
+    hostPods.set(txn, after?.row.key ?? before?.row.key ?? '', after?.row);
     const left = before?.identity;
     if (
       left !== undefined &&
@@ -323,7 +326,7 @@ function residentOf(pod: PlacedPod | undefined): Resident | undefined {
 
 function namerOf(pod: PlacedPod | undefined): Namer | undefined {
   if (pod?.identity === undefined || pod.row.addresses.length === 0) return undefined;
-  return { identity: pod.identity, ports: pod.row.namedPorts };
+  return { pod: pod.row.key, identity: pod.identity, ports: pod.row.namedPorts };
 }
 
 function endpointOf(row: PodRow, identity: number, addresses: readonly string[]): SlicedPod {

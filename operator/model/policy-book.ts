@@ -1,24 +1,28 @@
 /** Policies, read and resolved, and what stays enforced of those that cannot be read, or ask for more than they may. */
 import type { LabelSelector } from '@weir/labels';
 import {
-  cidrsOf,
+  type CidrGroup,
+  closedPolicy,
+  demandOf,
   demandProblem,
+  type ParseResult,
   type PolicyProblem,
   parsePolicy,
-  type ResolvedRule,
+  type Referents,
+  type ResolveOptions,
   type Rule,
   resolve,
   type ServicePeers,
-  type ServiceRef,
-  type ServiceView,
   sizeProblem,
 } from '@weir/policy';
 import type { AnyTable, IndexSpec, Reader, StateDB, Table, WriteTxn } from '@weir/statedb';
 import { NO_LIMITS, type PolicyLimits } from '../limits.ts';
 import { hashesOf, resolvedName } from '../names.ts';
 import type { Adopted, PolicyObjectKind, PolicyRow, ResolvedRow } from '../types.ts';
-import { askedSets, namedPorts, portNameKey } from './asked-names.ts';
+import { askedSets, namedPorts, portNameKey, rulesWithNames } from './asked-names.ts';
+import { CIDR_GROUP_INDEX, type NamesCidrGroups, namesCidrGroup } from './cidr-group-needs.ts';
 import { CookieBook, elementName } from './cookies.ts';
+import { noPlace, noPlaces, placesOf } from './places.ts';
 import { dependents, type NamesServices, SERVICE_INDEX } from './service-needs.ts';
 import { type WorkQueue, work } from './work.ts';
 
@@ -32,7 +36,12 @@ export interface Enforced {
 /** What is enforced of a policy that has never been valid. */
 const NEVER: Enforced = { resolved: undefined, selectors: new Map<string, LabelSelector>() };
 
-export interface PolicyEntry extends Enforced, NamesServices {
+/** What a policy names, of which a change has it read again. */
+type References = NamesServices & NamesCidrGroups & Pick<ParseResult, 'byStack'>;
+
+const NO_REFERENCES: References = { services: [], cidrGroups: [], byStack: false };
+
+export interface PolicyEntry extends Enforced, References {
   readonly row: PolicyRow;
   readonly problems: readonly PolicyProblem[];
   /** What is enforced: this generation, or an older one of the same uid. */
@@ -55,7 +64,7 @@ export interface AdoptedPolicy extends Enforced {
 interface Reading {
   readonly problems: readonly PolicyProblem[];
   readonly enforced: Enforced;
-  readonly services: readonly ServiceRef[];
+  readonly references: References;
   /** As of `PolicyEntry`. */
   readonly lacks: number;
 }
@@ -66,11 +75,9 @@ interface Count {
   readonly policies: number;
 }
 
-/** A policy counts once for so many CIDRs, or selectors, begun: each is a number on every node, or an object, that others cannot have. */
-const CIDRS_A_PLACE = 50;
-const SELECTORS_A_PLACE = 10;
-
-const OPTION = '--policies-per-namespace (value operator.limits.policiesPerNamespace)';
+export interface PolicyBookOptions extends Pick<ResolveOptions, 'networkPolicyCidrs'> {
+  readonly limits?: PolicyLimits | undefined;
+}
 
 export class PolicyBook {
   readonly #entries: Table<PolicyEntry>;
@@ -78,18 +85,20 @@ export class PolicyBook {
   readonly #counts: Table<Count>;
   readonly #cookies: CookieBook;
   readonly #limits: PolicyLimits;
+  readonly #networkPolicyCidrs: PolicyBookOptions['networkPolicyCidrs'];
   readonly #queue: WorkQueue;
-  readonly #servicesIn: (reader: Reader) => ServiceView;
+  readonly #referentsIn: (reader: Reader) => Referents;
 
   constructor(
     db: StateDB,
     queue: WorkQueue,
-    servicesIn: (reader: Reader) => ServiceView,
-    limits: PolicyLimits = NO_LIMITS,
+    referentsIn: (reader: Reader) => Referents,
+    { limits = NO_LIMITS, networkPolicyCidrs }: PolicyBookOptions = {},
   ) {
     this.#queue = queue;
-    this.#servicesIn = servicesIn;
+    this.#referentsIn = referentsIn;
     this.#limits = limits;
+    this.#networkPolicyCidrs = networkPolicyCidrs;
     const selector: IndexSpec<Enforced> = { name: 'selector', keys: ({ selectors }) => selectors.keys() };
     this.#entries = db.table<PolicyEntry>({
       name: 'parsedPolicies',
@@ -97,6 +106,8 @@ export class PolicyBook {
       indexes: [
         selector,
         SERVICE_INDEX,
+        CIDR_GROUP_INDEX,
+        { name: 'stack', keys: ({ byStack }) => (byStack ? [''] : []) },
         { name: 'uid', keys: ({ row }) => [row.uid] },
         {
           name: 'over-budget',
@@ -179,6 +190,16 @@ export class PolicyBook {
     for (const { row } of [...dependents(txn, this.#entries, service)]) this.#readAgain(txn, row);
   }
 
+  /** The same of a CiliumCIDRGroup. */
+  cidrGroupChanged(txn: WriteTxn, group: Pick<CidrGroup, 'name' | 'labels'>): void {
+    for (const { row } of [...namesCidrGroup(txn, this.#entries, group)]) this.#readAgain(txn, row);
+  }
+
+  /** The pods of the cluster have one family of addresses more, or less: policies of which that decides are read again. */
+  stackChanged(txn: WriteTxn): void {
+    for (const { row } of [...txn.list(this.#entries, 'stack', '')]) this.#readAgain(txn, row);
+  }
+
   get(reader: Reader, key: string): PolicyEntry | undefined {
     return reader.get(this.#entries, key);
   }
@@ -212,11 +233,15 @@ export class PolicyBook {
     return keysOf(reader.list(this.#entries, 'asked', hash));
   }
 
+  /** Policies whose rules in force name this set. */
+  naming(reader: Reader, hash: string): Iterable<string> {
+    return keysOf(reader.list(this.#entries, 'selector', hash));
+  }
+
   /** Whether anything that is enforced, or was adopted, names this set. */
   names(reader: Reader, hash: string): boolean {
-    for (const _ of reader.list(this.#entries, 'selector', hash)) return true;
-    for (const _ of reader.list(this.#adopted, 'selector', hash)) return true;
-    return false;
+    const isAdopted = reader.list(this.#adopted, 'selector', hash).next().done !== true;
+    return isAdopted || reader.list(this.#entries, 'selector', hash).next().done !== true;
   }
 
   /** Reads a policy. Returns its entry, and what that takes the place of. */
@@ -226,7 +251,7 @@ export class PolicyBook {
     const adopted = txn.delete(this.#adopted, name);
     const had = (before?.places ?? 0) + (adopted?.places ?? 0);
     const left = Math.max(0, this.#placesLeft(txn, row.namespace)) + had;
-    const { problems, services, enforced, lacks } = this.#read(
+    const { problems, references, enforced, lacks } = this.#read(
       txn,
       row,
       earlierOf(row, before, adopted) ?? NEVER,
@@ -234,7 +259,7 @@ export class PolicyBook {
     );
     const places = left === 0 ? 0 : placesOf(enforced);
     const { resolved, selectors } = enforced;
-    const after = { row, problems, services, places, lacks, resolved, selectors, subjects: subjectsOf(resolved) };
+    const after = { row, problems, ...references, places, lacks, resolved, selectors, subjects: subjectsOf(resolved) };
     for (const old of [before?.resolved, adopted?.resolved]) {
       if (old !== undefined) this.#releaseCookies(txn, old, after.resolved);
     }
@@ -279,36 +304,40 @@ export class PolicyBook {
 
   /** `left`: how many of its namespace's policies it may count for. */
   #read(txn: WriteTxn, row: PolicyRow, earlier: Enforced, left: number): Reading {
-    const refused = (problems: readonly PolicyProblem[], services: readonly ServiceRef[] = [], lacks = 0): Reading => ({
-      ...{ problems, services, enforced: earlier, lacks },
+    const refused = (problems: readonly PolicyProblem[], references = NO_REFERENCES, lacks = 0): Reading => ({
+      ...{ problems, references, enforced: earlier, lacks },
     });
-    if (left === 0) return refused([this.#noPlace(row.namespace)], [], 1);
+    if (left === 0) return refused([noPlace(row.namespace, this.#limits)], NO_REFERENCES, 1);
     const tooMuch = demandProblem(row.demand, this.#limits);
-    if (tooMuch !== undefined) return refused([tooMuch]);
-    const { rules, problems, services } = parsePolicy(row.object, row.kind, this.#servicesIn(txn));
-    if (problems.some(({ code }) => code === 'InvalidSpec')) return refused(problems, services);
+    if (tooMuch !== undefined) return this.#closed(txn, row, earlier, tooMuch);
+    const {
+      rules,
+      refused: unreadable,
+      problems,
+      ...references
+    } = parsePolicy(row.object, row.kind, this.#referentsIn(txn));
+    if (unreadable) return refused(problems, references);
     const enforced = this.#resolve(txn, row, rules, earlier);
     const needs = placesOf(enforced);
     const lacks = needs > left ? needs : 0;
     const tooLarge =
-      lacks > 0 ? this.#noPlaces(row.namespace, needs, left) : sizeProblem(enforced.resolved.rules, enforced.selectors);
-    if (tooLarge === undefined) return { problems, services, enforced, lacks: 0 };
+      lacks > 0
+        ? noPlaces(row.namespace, needs, left, this.#limits)
+        : sizeProblem(enforced.resolved.rules, enforced.selectors);
+    if (tooLarge === undefined) return { problems, references, enforced, lacks: 0 };
     this.#releaseCookies(txn, enforced.resolved, earlier.resolved);
-    return refused([...problems, tooLarge], services, lacks);
+    if (lacks === 0 && earlier === NEVER) return { ...this.#closed(txn, row, earlier, tooLarge), references };
+    return refused([...problems, tooLarge], references, lacks);
   }
 
-  #noPlace(namespace = ''): PolicyProblem {
-    const { policiesPerNamespace: most } = this.#limits;
-    return beyond(
-      `namespace ${JSON.stringify(namespace)} has ${most} other policies, refused ones too, and may have ${most}, so that this one is not read: remove some, put rules with one endpointSelector into one policy (field specs), or raise ${OPTION}`,
-    );
-  }
-
-  #noPlaces(namespace = '', needs: number, left: number): PolicyProblem {
-    const { policiesPerNamespace: most } = this.#limits;
-    return beyond(
-      `the policy counts as ${needs}, one for each ${CIDRS_A_PLACE} CIDRs and each ${SELECTORS_A_PLACE} selectors begun, and namespace ${JSON.stringify(namespace)} has ${left} left of the ${most} policies that it may have: name fewer, remove others, or raise ${OPTION}`,
-    );
+  /** A policy that needs more than it may stays as it was; a new one closes what it is about. */
+  #closed(txn: WriteTxn, row: PolicyRow, earlier: Enforced, problem: PolicyProblem): Reading {
+    const kept = { problems: [problem], references: NO_REFERENCES, enforced: earlier, lacks: 0 };
+    if (earlier !== NEVER) return kept;
+    const object = closedPolicy(row.object, row.kind);
+    const tooMuch = demandProblem(demandOf(object, row.kind), this.#limits);
+    const { rules, refused } = tooMuch === undefined ? parsePolicy(object, row.kind) : { rules: [], refused: true };
+    return refused ? kept : { ...kept, enforced: this.#resolve(txn, row, rules, earlier) };
   }
 
   #resolve(
@@ -319,6 +348,7 @@ export class PolicyBook {
   ): Enforced & { readonly resolved: ResolvedRow } {
     const kept = new Map(earlier.resolved?.rules.map((rule) => [nameOf(uid, rule), rule.cookie]));
     const { rules: resolved, selectors } = resolve(rules, {
+      networkPolicyCidrs: this.#networkPolicyCidrs,
       cookieOf: (_rule, element) => {
         const text = nameOf(uid, element);
         const cookie = kept.get(text);
@@ -337,16 +367,6 @@ export class PolicyBook {
   }
 }
 
-/** How many policies one counts for, by its enforced rules. */
-function placesOf({ resolved, selectors }: Enforced): number {
-  const cidrs = resolved === undefined ? 0 : new Set(cidrsOf(resolved.rules)).size;
-  return Math.max(1, Math.ceil(cidrs / CIDRS_A_PLACE), Math.ceil(selectors.size / SELECTORS_A_PLACE));
-}
-
-function beyond(message: string): PolicyProblem {
-  return { code: 'BudgetExceeded', path: '$', message };
-}
-
 /** What was enforced until now of the same object (not of another one of the same name). */
 function earlierOf(
   { uid }: PolicyRow,
@@ -360,11 +380,6 @@ function earlierOf(
 /** One text for each combination of subjects. Hashes are hexadecimal digits of one length. */
 export function subjectsKey(subjects: ReadonlySet<string>): string {
   return [...subjects].sort().join();
-}
-
-/** Rules that name ports. */
-function rulesWithNames({ resolved }: PolicyEntry): readonly ResolvedRule[] {
-  return (resolved?.rules ?? []).filter((rule) => namedPorts(rule).length > 0);
 }
 
 function* keysOf(entries: Iterable<PolicyEntry>): Generator<string> {

@@ -101,6 +101,26 @@ describe('port names', () => {
     expect(world.refs).toMatch(/^True Resolved/);
   });
 
+  it('egress: a name to which pods of equal labels give several numbers is told, as long as it lasts', () => {
+    const world = new World();
+    world.policy(EGRESS);
+    const port = (containerPort: number) => ({ ports: [{ name: 'http', containerPort }] });
+    world.pod('a/db-1', 'db', port(8080));
+    // Others may give the name what they like.
+    world.pod('a/web-1', 'web', port(9090));
+    world.pod('a/web-2', 'web', port(9091));
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.pod('a/db-2', 'db', port(9090));
+    expect(world.refs).toBe(
+      'False PortNameAmbiguous spec.egress[0]: port name "http" (TCP) is 8080 (pod a/db-1), 9090 (pod a/db-2), of pods of equal labels; until pods of equal labels agree, an allow by the name reaches none of them',
+    );
+    world.pod('a/db-2', 'db', port(8080));
+    expect(world.refs).toMatch(/^True Resolved/);
+    world.pod('a/db-2', 'db', port(9090));
+    world.model.deletePod('a/db-1');
+    expect(world.refs).toMatch(/^True Resolved/);
+  });
+
   it('egress: the peers are asked', () => {
     const world = new World();
     world.policy(EGRESS);
@@ -149,6 +169,16 @@ describe('port names', () => {
     world.pod('a/web-1', 'web');
     expect(world.refs).toMatch(/^False PortNameNotFound spec\.ingress\[0\]/);
     world.pod('a/web-1', 'web', { ports: http });
+    expect(world.refs).toMatch(/^True Resolved/);
+  });
+
+  it('of a NetworkPolicy several numbers are right: each pod has its own', () => {
+    const world = new World();
+    const to = [{ podSelector: { matchLabels: { app: 'db' } } }];
+    const egress = [{ to, ports: [{ port: 'http' }] }];
+    world.policy({ podSelector: { matchLabels: { app: 'web' } }, policyTypes: ['Egress'], egress }, 'NetworkPolicy');
+    world.pod('a/db-1', 'db', { ports: http });
+    world.pod('a/db-2', 'db', { ports: [{ name: 'http', containerPort: 9090 }] });
     expect(world.refs).toMatch(/^True Resolved/);
   });
 

@@ -4,7 +4,8 @@
  * Ingress asks the selected pods for the name, egress the peers. Where no pod is there to ask, nothing is missing. An identity that begins or
  * ceases to give a name wakes the policies that use it; one that comes to a set that is asked, those that ask it.
  */
-import type { ResolvedRule } from '@weir/policy';
+import { includesSorted } from '@weir/identity';
+import type { NamedPort, ResolvedRule } from '@weir/policy';
 import { type AnyTable, keys, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import type { PodPort } from '../types.ts';
 import { askedSets, EVERYONE, namedPorts, portNameKey } from './asked-names.ts';
@@ -26,21 +27,35 @@ export interface MissingName {
 export interface MissingNames {
   /** In the order of the rules. */
   readonly first: readonly MissingName[];
+  /** Of egress rules, as many at most. */
+  readonly ambiguous: readonly AmbiguousName[];
   /** Not all names were looked for: enough are missing, or that would take too long. */
   readonly more: boolean;
 }
 
 /** A pod that has an identity and an address, with the names that it gives ports. */
 export interface Namer {
+  /** `namespace/name`. */
+  readonly pod: string;
   readonly identity: number;
   readonly ports: readonly PodPort[];
 }
 
-/** An identity that gives ports a name (`TCP/http`), with the number of its pods that do. */
+/** A name to which pods of equal labels give several numbers: they are one peer, and none of the numbers is theirs. */
+export interface AmbiguousName {
+  readonly path: string;
+  readonly name: string;
+  readonly protocol: string;
+  /** Ascending, each with a pod that gives it. */
+  readonly numbers: readonly { readonly number: number; readonly pod: string }[];
+}
+
+/** A pod that gives a port a name (`TCP/http`). */
 interface Giver {
   readonly name: string;
   readonly identity: number;
-  readonly pods: number;
+  readonly port: number;
+  readonly pod: string;
 }
 
 /** Names that a status names. */
@@ -67,7 +82,7 @@ export class PortNames {
   constructor(db: StateDB, sources: PortNamesSources, onChange: (txn: WriteTxn, policy: string) => void) {
     this.#sources = sources;
     this.#onChange = onChange;
-    this.#givers = db.table<Giver>({ name: 'namedPorts', key: ({ name, identity }) => giverKey(name, identity) });
+    this.#givers = db.table<Giver>({ name: 'namedPorts', key: giverKey });
   }
 
   get tables(): readonly AnyTable[] {
@@ -76,7 +91,8 @@ export class PortNames {
 
   move(txn: WriteTxn, before: Namer | undefined, after: Namer | undefined): void {
     if (before?.identity === after?.identity && before?.ports === after?.ports) return;
-    const names = [...this.#count(txn, after, 1), ...this.#count(txn, before, -1)];
+    // Before after: the same pod may give the same again.
+    const names = [...this.#count(txn, before, -1), ...this.#count(txn, after, 1)];
     const policies = names.flatMap((name) => [...this.#sources.policies.usingPortName(txn, name)]);
     for (const policy of new Set(policies)) this.#onChange(txn, policy);
   }
@@ -95,6 +111,7 @@ export class PortNames {
 
   missing(reader: Reader, rules: readonly ResolvedRule[]): MissingNames {
     const first: MissingName[] = [];
+    const ambiguous: AmbiguousName[] = [];
     const looks = { left: MOST_LOOKS };
     for (const rule of rules) {
       const [ports, hashes] = [namedPorts(rule), askedSets(rule)];
@@ -103,11 +120,13 @@ export class PortNames {
       for (const [name, same] of Map.groupBy(ports, (port) => port.name)) {
         const protocols = [...new Set(same.map(({ protocol }) => protocol))];
         const isGiven = protocols.some((protocol) => this.#isGiven(reader, hashes, `${protocol}/${name}`, looks));
-        if (looks.left <= 0 || (!isGiven && first.length === MOST_NAMED)) return { first, more: true };
+        if (looks.left <= 0 || (!isGiven && first.length === MOST_NAMED)) return { first, ambiguous, more: true };
         if (!isGiven) first.push({ path: rule.path, name, protocols, asked });
+        else if (rule.direction === 'egress' && ambiguous.length < MOST_NAMED)
+          ambiguous.push(...this.#ambiguous(reader, rule.path, hashes, same, looks));
       }
     }
-    return { first, more: looks.left <= 0 };
+    return { first, ambiguous, more: looks.left <= 0 };
   }
 
   #hasSomebody(reader: Reader, { peers }: ResolvedRule, hashes: readonly string[], looks: Looks): boolean {
@@ -120,9 +139,51 @@ export class PortNames {
 
   #isGiven(reader: Reader, hashes: readonly string[], name: string, looks: Looks): boolean {
     looks.left -= 1;
-    const anybody = reader.prefix(this.#givers, keys.join(name)).next().done !== true;
+    const anybody = isThere(reader.prefix(this.#givers, keys.join(name)));
     if (hashes[0] === EVERYONE || !anybody) return anybody;
-    return this.#someMember(reader, hashes, looks, (id) => reader.has(this.#givers, giverKey(name, id)));
+    return this.#someMember(reader, hashes, looks, (id) =>
+      isThere(reader.prefix(this.#givers, keys.join(name, identityKey(id)))),
+    );
+  }
+
+  /** Of the ports of one name, the first of each protocol to which the pods of some identity that is asked give several numbers. */
+  *#ambiguous(
+    reader: Reader,
+    path: string,
+    hashes: readonly string[],
+    ports: readonly NamedPort[],
+    looks: Looks,
+  ): Generator<AmbiguousName> {
+    const { sets } = this.#sources;
+    const asks = (id: number): boolean =>
+      hashes[0] === EVERYONE || hashes.some((hash) => includesSorted(sets.members(reader, hash), id));
+    for (const { name, protocol, each } of ports) {
+      if (each === true) continue;
+      const numbers: Giver[] = [];
+      for (const giver of this.#numbers(reader, `${protocol}/${name}`)) {
+        looks.left -= 1;
+        if (looks.left <= 0) return;
+        const [first] = numbers;
+        if (first !== undefined && first.identity !== giver.identity) {
+          if (numbers.length > 1 && asks(first.identity)) break;
+          numbers.length = 0;
+        }
+        numbers.push(giver);
+      }
+      const [first] = numbers;
+      if (first === undefined || numbers.length < 2 || !asks(first.identity)) continue;
+      yield { path, name, protocol, numbers: numbers.map(({ port, pod }) => ({ number: port, pod })) };
+    }
+  }
+
+  /** One pod of each identity and number, ascending. */
+  *#numbers(reader: Reader, name: string): Generator<Giver> {
+    for (let from = keys.join(name); ; ) {
+      const [next] = reader.lowerBound(this.#givers, from);
+      if (next?.name !== name) return;
+      yield next;
+      from = giverKey({ ...next, port: next.port + 1, pod: '' });
+    }
   }
 
   #someMember(reader: Reader, hashes: readonly string[], looks: Looks, is: (id: number) => boolean): boolean {
@@ -135,22 +196,28 @@ export class PortNames {
     return false;
   }
 
-  /** Returns the names that the identity has begun or ceased to give. */
+  /** Returns the names that the identity has begun or ceased to give, or a number of them. */
   #count(txn: WriteTxn, namer: Namer | undefined, by: 1 | -1): string[] {
     const changed: string[] = [];
-    const { identity = 0, ports = [] } = namer ?? {};
+    const { pod = '', identity = 0, ports = [] } = namer ?? {};
     for (const port of ports) {
       const name = portNameKey(port);
-      const before = txn.get(this.#givers, giverKey(name, identity))?.pods ?? 0;
-      const pods = before + by;
-      if (pods === 0) txn.delete(this.#givers, giverKey(name, identity));
-      else txn.upsert(this.#givers, { name, identity, pods });
-      if (before === 0 || pods === 0) changed.push(name);
+      const giver = { name, identity, port: port.port, pod };
+      const isGiven = (): boolean =>
+        isThere(txn.prefix(this.#givers, keys.join(name, identityKey(identity), keys.uint(port.port, 32))));
+      const before = isGiven();
+      if (by === 1) txn.upsert(this.#givers, giver);
+      else txn.delete(this.#givers, giverKey(giver));
+      if (before !== isGiven()) changed.push(name);
     }
     return changed;
   }
 }
 
-function giverKey(name: string, identity: number): string {
-  return keys.join(name, identityKey(identity));
+function giverKey({ name, identity, port, pod }: Giver): string {
+  return keys.join(name, identityKey(identity), keys.uint(port, 32), pod);
+}
+
+function isThere(rows: Iterator<unknown>): boolean {
+  return rows.next().done !== true;
 }

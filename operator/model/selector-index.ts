@@ -19,7 +19,7 @@ import {
   type WriteTxn,
 } from '@weir/statedb';
 import { identityKey, type KnownIdentity, labelKey, namespaceKey } from './known-identities.ts';
-import { type SelectorRow, WANTS, wanting, wantsOfLabels } from './selector-wants.ts';
+import { matching, type SelectorRow, WANTS, wanting, wantsOfLabels } from './selector-wants.ts';
 import { type WorkQueue, work } from './work.ts';
 
 interface Members {
@@ -142,6 +142,11 @@ export class SelectorIndex {
 
   selector(reader: Reader, hash: string): LabelSelector | undefined {
     return reader.get(this.#selectors, hash)?.selector;
+  }
+
+  /** Sets whose selectors match these labels. */
+  *selecting(reader: Reader, labels: LabelMap): Generator<string> {
+    for (const { hash } of matching(reader, this.#selectors, labels)) yield hash;
   }
 
   /** Those that have come to the set and have not left it. Ascending. */

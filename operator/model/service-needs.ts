@@ -17,15 +17,19 @@ const bySelector = (namespace: string): string => keys.join('selector', namespac
 /** Index of tables whose rows name Services. */
 export const SERVICE_INDEX: IndexSpec<NamesServices, 'service'> = {
   name: 'service',
-  keys: ({ services }) => new Set(services.flatMap(keysOf)),
+  keys: ({ services }) => {
+    const all = new Set(services.flatMap(keysOf));
+    // What left a selector's Services is found by what it was. References that repeat others share what they found.
+    for (const found of new Set(services.map((each) => each.found)))
+      for (const key of found) all.add(keys.join('found', key));
+    return all;
+  },
 };
 
-function keysOf({ name, namespace = ANYWHERE, selector, found }: ServiceRef): string[] {
+function keysOf({ name, namespace = ANYWHERE, selector }: ServiceRef): string[] {
   return [
     ...(name === undefined ? [] : [byName(namespace, name)]),
     ...(selector === undefined ? [] : [bySelector(namespace)]),
-    // What left a selector's Services is found by what it was.
-    ...found.map((key) => keys.join('found', key)),
   ];
 }
 

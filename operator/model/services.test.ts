@@ -34,7 +34,11 @@ function peersOf(model: TestModel): Record<string, readonly string[]> {
       rules.flatMap(({ peers }) =>
         (peers ?? ['any']).map((peer) => {
           if (typeof peer === 'string') return peer;
-          return 'cidr' in peer ? peer.cidr : 'peerSet' in peer ? (selectors.get(peer.peerSet) ?? '?') : peer.entity;
+          return 'cidr' in peer
+            ? peer.cidr
+            : 'peerSet' in peer
+              ? (selectors.get(peer.peerSet) ?? '?')
+              : JSON.stringify(peer);
         }),
       ),
     ]),

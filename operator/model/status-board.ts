@@ -9,17 +9,21 @@ import type { PolicyStatus } from '@weir/kube';
 import type { Reader, WriteTxn } from '@weir/statedb';
 import { namespaceOfKey } from '../names.ts';
 import { show, type Tables } from '../tables.ts';
-import type { NodeReportRow, StatusRow } from '../types.ts';
+import type { NodeReportRow, NodeRow, StatusRow } from '../types.ts';
 import { EventBook, secondsOf } from './events.ts';
+import type { HostPods } from './host-pods.ts';
 import { type Awaited, NodeProgress, type ProgressSources } from './node-progress.ts';
 import type { PolicyEntry } from './policy-book.ts';
 import type { PortNames } from './port-names.ts';
 import { foldStatus } from './status.ts';
 import { due, dueInMs, type StatusTables } from './status-tables.ts';
+import type { Surroundings } from './surroundings.ts';
 import { type WorkQueue, work, workKey } from './work.ts';
 
 export interface StatusSources extends ProgressSources {
   readonly portNames: PortNames;
+  readonly surroundings: Surroundings;
+  readonly hostPods: HostPods;
   readonly queue: WorkQueue;
 }
 
@@ -95,6 +99,16 @@ export class StatusBoard {
     if (shown !== undefined) txn.upsert(shownStatuses, { ...shown, shownAt: this.#options.now() });
   }
 
+  /** What a node is, or where its pods are, is another than it was; undefined: it is gone. */
+  networksChanged(txn: WriteTxn, name: string, after: NodeRow | undefined): void {
+    for (const key of this.#sources.surroundings.nodeChanged(txn, name, after)) this.mark(txn, key);
+  }
+
+  /** A namespace has come, changed or gone. */
+  namespaceChanged(txn: WriteTxn, name: string): void {
+    for (const key of [...this.#sources.surroundings.namespaceChanged(txn, name)]) this.mark(txn, key);
+  }
+
   /** The node has come, changed or gone. */
   nodeChanged(txn: WriteTxn, name: string): void {
     for (const key of this.#progress.nodeChanged(txn, name)) this.mark(txn, key);
@@ -147,6 +161,7 @@ export class StatusBoard {
     txn.delete(statuses, key);
     this.#events.forget(txn, key);
     this.#progress.forget(txn, key);
+    this.#sources.surroundings.forget(txn, key);
   }
 
   #show(txn: WriteTxn, entry: PolicyEntry, now: number): void {
@@ -183,17 +198,19 @@ export class StatusBoard {
     awaited: Omit<Awaited, 'live' | 'waits'> & { readonly nodes: readonly string[] },
     now: string,
   ): StatusRow {
-    const missingNames = this.#sources.portNames.missing(txn, entry.resolved?.rules ?? []);
+    const { portNames, surroundings, hostPods } = this.#sources;
+    const missingNames = portNames.missing(txn, entry.resolved?.rules ?? []);
     const { key, kind, namespace, name, uid, generation } = entry.row;
     const shown = txn.get(this.#tables.shownStatuses, key);
     const status = foldStatus({
       generation,
-      problems: entry.problems,
+      problems: [...entry.problems, ...surroundings.warnings(txn, entry), ...hostPods.warnings(txn, entry)],
       enforcedGeneration: entry.resolved?.source.generation,
       rules: entry.resolved?.rules.length ?? 0,
       ...awaited,
       missingNames,
       missingServices: entry.services.filter(({ found }) => found.length === 0),
+      missingGroups: entry.cidrGroups.filter(({ found }) => found.length === 0),
       previous: shown?.uid === uid ? shown.status : undefined,
       now,
     });

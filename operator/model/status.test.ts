@@ -19,8 +19,9 @@ const input = (more: Partial<StatusInput> = {}): StatusInput => ({
   written: true,
   lagging: [],
   endpoints: 5,
-  missingNames: { first: [], more: false },
+  missingNames: { first: [], ambiguous: [], more: false },
   missingServices: [],
+  missingGroups: [],
   reported: () => quiet,
   previous: undefined,
   now: '2026-01-01T00:00:00Z',
@@ -111,22 +112,36 @@ describe('foldStatus', () => {
       path: `spec.ingress[${n}]`,
       message: 'x'.repeat(90),
     }));
-    const message = foldStatus(input({ problems: many })).conditions[0]?.message ?? '';
+    const message = foldStatus(input({ generation: 4, problems: many })).conditions[0]?.message ?? '';
     expect(message.length).toBeLessThanOrEqual(1024);
     expect(message).toMatch(
       /^spec\.ingress\[0\]: x+; spec\.ingress\[1\]: x+; .* \(and 31 more\); generation 3 stays enforced$/,
     );
     // As `parsePolicy` tells of 5,000: the last of them stands for those that are not told.
     const counted = [...many, { ...problems[0], path: '$', message: '4960 more problems are not shown', count: 4960 }];
-    expect(foldStatus(input({ problems: counted })).conditions[0]?.message).toMatch(
+    expect(foldStatus(input({ generation: 4, problems: counted })).conditions[0]?.message).toMatch(
       /; .* \(and 499\d more\); generation 3/,
     );
     const [long] = foldStatus(
-      input({ problems: [{ ...problems[0], message: 'x'.repeat(2000) }, problems[1]] }),
+      input({ generation: 4, problems: [{ ...problems[0], message: 'x'.repeat(2000) }, problems[1]] }),
     ).conditions;
     expect(long?.message).toMatch(/^spec\.ingress\[0\]: x+… \(and 1 more\); generation 3 stays enforced$/);
     const nothing = foldStatus(input({ problems, enforcedGeneration: undefined, rules: 0 }));
     expect(nothing.conditions[0]?.message).toMatch(/nothing of this policy is enforced$/);
+  });
+
+  it('what is refused of a policy in force is said, beside how far the rest is', () => {
+    const problems = [{ code: 'InvalidSpec', path: 'spec.ingress[0].toPort', message: 'unknown' }] as const;
+    const found = foldStatus(input({ problems }));
+    expect(conditions(found)).toEqual({
+      Valid: 'False InvalidSpec',
+      ResolvedRefs: 'True Resolved',
+      Programmed: 'True Programmed',
+      Ready: 'False InvalidSpec',
+    });
+    expect(found.conditions[0]?.message).toBe(
+      'spec.ingress[0].toPort: unknown; what is refused allows nothing, and denies all that it may mean; the rest is enforced',
+    );
   });
 
   it('warnings stand beside what is not supported, as far as there is room', () => {
@@ -178,17 +193,19 @@ describe('foldStatus', () => {
     const refs = (missingNames: StatusInput['missingNames']) => foldStatus(input({ missingNames })).conditions[1];
     const lack = (n: number): string =>
       `spec.egress[${n}]: port name "p${n}" (TCP): no peer of the rule has a container port of this name`;
-    expect(refs({ first: [name(0)], more: false })?.message).toBe(`${lack(0)}; until one has, it matches no port`);
-    expect(refs({ first: [0, 1].map((n) => name(n)), more: true })?.message).toBe(
+    expect(refs({ first: [name(0)], ambiguous: [], more: false })?.message).toBe(
+      `${lack(0)}; until one has, it matches no port`,
+    );
+    expect(refs({ first: [0, 1].map((n) => name(n)), ambiguous: [], more: true })?.message).toBe(
       `${lack(0)}; ${lack(1)}; until one has, such a name matches no port; there may be more: not all port names were looked for`,
     );
-    expect(refs({ first: [], more: true })).toMatchObject({
+    expect(refs({ first: [], ambiguous: [], more: true })).toMatchObject({
       status: 'True',
       message: expect.stringMatching(/^No missing reference was found, but/),
     });
     // The end is said however long the names are.
     const long = [{ ...name(0), path: 'x'.repeat(2_000) }, name(1, 'selected pods')];
-    expect(refs({ first: long, more: false })?.message).toMatch(
+    expect(refs({ first: long, ambiguous: [], more: false })?.message).toMatch(
       / \(and 1 more\); until one has, such a name matches no port$/,
     );
   });

@@ -1,10 +1,10 @@
 /** The status of a policy, folded from what was read and what the nodes report. Pure (design section 7). */
 import type { Condition, PolicyStatus } from '@weir/kube';
 import { compareText } from '@weir/labels';
-import type { PolicyProblem, ServiceRef } from '@weir/policy';
+import type { CidrGroupRef, PolicyProblem, ServiceRef } from '@weir/policy';
 import { LONGEST_MESSAGE, oneLine } from '../texts.ts';
 import type { Reported } from './node-progress.ts';
-import type { MissingName, MissingNames } from './port-names.ts';
+import type { AmbiguousName, MissingName, MissingNames } from './port-names.ts';
 
 const MOST_FAILURES = 5;
 const MOST_NODES = 3;
@@ -36,11 +36,16 @@ export interface StatusInput {
   readonly missingNames: MissingNames;
   /** References that no Service fulfils. */
   readonly missingServices: readonly ServiceRef[];
+  /** The same of CiliumCIDRGroups. */
+  readonly missingGroups: readonly CidrGroupRef[];
   readonly reported: (node: string) => Reported;
   readonly previous: PolicyStatus | undefined;
   /** RFC 3339, for conditions whose status flips. */
   readonly now: string;
 }
+
+/** What becomes of parts of a policy that cannot be read, or cost too much. */
+const CLOSED = 'what is refused allows nothing, and denies all that it may mean; the rest is enforced';
 
 /** Why this generation is not enforced at all. */
 type Refusal = PolicyProblem['code'];
@@ -48,14 +53,15 @@ type Verdict = Pick<Condition, 'status' | 'reason' | 'message'>;
 type NodeFailure = { readonly node: string; readonly reason: string; readonly message: string };
 
 export function foldStatus(input: StatusInput): PolicyStatus {
-  const refused = input.problems.find(({ code }) => code === 'InvalidSpec' || code === 'BudgetExceeded')?.code;
+  const worst = input.problems.find(({ code }) => code === 'InvalidSpec' || code === 'BudgetExceeded')?.code;
+  const refused = input.enforcedGeneration === input.generation ? undefined : worst;
   const behind = input.nodes.filter((node) => {
     const { state, failures: of, unlisted } = input.reported(node);
     return state !== 'reached' || of.length + unlisted > 0;
   });
   const failures = refused === undefined ? failuresOf(input) : [];
 
-  const valid = validity(input, refused);
+  const valid = validity(input, worst, refused);
   const resolved = references(input, refused);
   const programmed = progress(input, refused, behind, failures);
   const ready = summary([valid, resolved, programmed]);
@@ -91,21 +97,21 @@ export function foldStatus(input: StatusInput): PolicyStatus {
   };
 }
 
-function validity(input: StatusInput, refused: Refusal | undefined): Verdict {
-  const code = refused ?? 'UnsupportedField';
+function validity(input: StatusInput, worst: Refusal | undefined, refused: Refusal | undefined): Verdict {
+  const code = worst ?? 'UnsupportedField';
   const problems = input.problems.filter((problem) => problem.code === code);
-  const warnings = refused === undefined ? warningsOf(input.problems) : [];
+  const warnings = worst === undefined ? warningsOf(input.problems) : [];
   if (problems.length === 0) {
     const message =
       warnings.length === 0 ? 'The policy is valid.' : `The policy is valid. ${WARNING}${fitting(warnings)}`;
     return { status: 'True', reason: 'Valid', message };
   }
   // The end says what stays enforced: long problems must not push it out.
-  const consequence = refused === undefined ? '' : `; ${enforced(input)}`;
+  const consequence = worst === undefined ? '' : `; ${refused === undefined ? CLOSED : enforced(input)}`;
   const room = LONGEST_MESSAGE - consequence.length;
   const text = fitting(
     problems.map(({ path, message, count }) => ({
-      text: refused === 'BudgetExceeded' ? message : `${path}: ${message}`,
+      text: worst === 'BudgetExceeded' ? message : `${path}: ${message}`,
       count,
     })),
     room,
@@ -161,13 +167,20 @@ function enforced(input: StatusInput): string {
 function references(input: StatusInput, refused: Refusal | undefined): Verdict {
   if (refused === 'InvalidSpec') return { status: 'Unknown', reason: 'Invalid', message: 'The policy cannot be read.' };
   if (refused !== undefined) return { status: 'Unknown', reason: refused, message: 'The policy is not resolved.' };
-  const { first, more } = input.missingNames;
+  const { first, ambiguous, more } = input.missingNames;
   const others = more ? '; there may be more: not all port names were looked for' : '';
-  if (input.missingServices.length > 0) {
+  const absent = [...input.missingServices.map(missingService), ...input.missingGroups.map(missingGroup)];
+  if (absent.length > 0) {
     const names = first.length === 0 ? '' : '; some port names no container port has';
     const consequence = `; until there is one, nobody is meant${names}`;
-    const text = fitting(input.missingServices.map(missingService), LONGEST_MESSAGE - consequence.length);
-    return { status: 'False', reason: 'ServiceNotFound', message: `${text}${consequence}` };
+    const text = fitting(absent, LONGEST_MESSAGE - consequence.length);
+    const reason = input.missingServices.length > 0 ? 'ServiceNotFound' : 'CIDRGroupNotFound';
+    return { status: 'False', reason, message: `${text}${consequence}` };
+  }
+  if (first.length === 0 && ambiguous.length > 0) {
+    const consequence = `; until pods of equal labels agree, an allow by the name reaches none of them${others}`;
+    const text = fitting(ambiguous.map(several), LONGEST_MESSAGE - consequence.length);
+    return { status: 'False', reason: 'PortNameAmbiguous', message: `${text}${consequence}` };
   }
   if (first.length === 0) {
     const message = more
@@ -184,6 +197,21 @@ function missingService({ path, name, namespace }: ServiceRef): Saying {
   const what = name === undefined ? 'no Service that the selector selects' : `no Service ${JSON.stringify(name)}`;
   const where = namespace === undefined ? 'in any namespace' : `in namespace ${JSON.stringify(namespace)}`;
   return { text: `${path}: there is ${what} ${where}`, count: undefined };
+}
+
+function missingGroup({ path, name }: CidrGroupRef): Saying {
+  const what = name === undefined ? 'that the selector selects' : JSON.stringify(name);
+  return { text: `${path}: there is no CiliumCIDRGroup ${what}`, count: undefined };
+}
+
+function several({ path, name, protocol, numbers }: AmbiguousName): Saying {
+  const each = numbers.slice(0, 3).map(({ number, pod }) => `${number} (pod ${pod})`);
+  const left = numbers.length - each.length;
+  const list = left > 0 ? `${each.join(', ')} and ${left} more` : each.join(', ');
+  return {
+    text: `${path}: port name ${JSON.stringify(name)} (${protocol}) is ${list}, of pods of equal labels`,
+    count: undefined,
+  };
 }
 
 function missing({ path, name, protocols, asked }: MissingName): Saying {

@@ -93,6 +93,7 @@ export class SyncLoop {
         tables.pods,
         tables.nodes,
         tables.servicePeers,
+        tables.cidrGroups,
         tables.reports,
         tables.resolvedVersions,
       ]) {
@@ -143,6 +144,7 @@ export class SyncLoop {
       this.#input(present, tables.servicePeers, (txn, { namespace, name }) =>
         model.changed(txn, 'service', `${namespace}/${name}`, namespace),
       ),
+      this.#input(present, tables.cidrGroups, (txn, { name }) => model.changed(txn, 'group', name, '')),
       this.#input(present, tables.nodes, (txn, { name }) => model.changed(txn, 'node', name, name)),
       this.#input(present, tables.pods, (txn, { key, namespace }) => model.changed(txn, 'pod', key, namespace)),
       this.#input(present, tables.reports, (txn, row, deleted) =>
@@ -153,7 +155,7 @@ export class SyncLoop {
     ];
   }
 
-  /** Takes in what is there. Policies are read by the Services, pods placed by the namespaces that are there. */
+  /** Takes in what is there. Policies are read by the Services and groups, pods placed by the namespaces that are there. */
   *#presentRows(present: Reader): Generator<Piece> {
     const { tables, model } = this.#options;
     for (const row of present.all(tables.nodes)) yield (txn) => model.setNode(txn, row);

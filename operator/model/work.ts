@@ -5,7 +5,7 @@
 import type { FairQueue, Queued } from './fair-queue.ts';
 
 /**
- * - `node`, `service`, `policy`, `pod`: the input row of this key has come, changed or gone.
+ * - `node`, `service`, `group` (a CiliumCIDRGroup), `policy`, `pod`: the input row of this key has come, changed or gone.
  * - `reread`: a policy is to be read again, though it has not changed.
  * - `sets`: selectors of a policy are to be evaluated, before its rules are written.
  * - `namespace`: pods of a namespace are to be placed again, as its labels have changed.
@@ -16,6 +16,7 @@ import type { FairQueue, Queued } from './fair-queue.ts';
 export type Kind =
   | 'node'
   | 'service'
+  | 'group'
   | 'policy'
   | 'reread'
   | 'sets'
@@ -36,6 +37,7 @@ export interface Work extends Queued {
 const LINES: Readonly<Record<Kind, string>> = {
   node: 'nodes',
   service: 'services',
+  group: 'services',
   policy: 'policies',
   reread: 'policies',
   sets: 'sets',

@@ -13,6 +13,7 @@ let ca: string;
 let server: WebhookServer;
 let failed: string[];
 let asked: AdmissionRequest[];
+const spans: (readonly [from: number, to: number])[] = [];
 
 const hook = (path: string, review: Webhook['review']): Webhook => ({ path, review });
 const WEBHOOKS: readonly Webhook[] = [
@@ -27,6 +28,12 @@ const WEBHOOKS: readonly Webhook[] = [
     throw new Error('secret reason');
   }),
   hook('/hangs', () => new Promise(() => {})),
+  hook('/slow', () => {
+    const from = performance.now();
+    while (performance.now() < from + 5);
+    spans.push([from, performance.now()]);
+    return { allowed: true };
+  }),
 ];
 
 beforeEach(async () => {
@@ -84,6 +91,16 @@ async function ask(path: string, more: Readonly<Record<string, unknown>> = {}): 
 }
 
 describe('a webhook', () => {
+  it('takes no more than a quarter of the time, whoever asks', async () => {
+    await Promise.all(Array.from({ length: 4 }, () => post('/slow', review())));
+    const pauses = spans.slice(1).map(([from], at) => {
+      const [begun = 0, ended = 0] = spans[at] ?? [];
+      return (from - ended) / (ended - begun);
+    });
+    expect(pauses).toHaveLength(3);
+    for (const pause of pauses) expect(pause).toBeGreaterThan(2.5);
+  });
+
   it('answers with its verdict, its message and its warnings', async () => {
     expect(await ask('/odd', { name: 'one' })).toEqual([200, { uid: 'u1', allowed: true, warnings: ['it is odd'] }]);
     expect(await ask('/odd?timeout=10s', { name: 'even' })).toEqual([

@@ -3,6 +3,8 @@
  *
  * Guarantees: a body of more than MOST_BYTES is not read, and a review takes no more than `reviewMs`. Every answer is an AdmissionReview. One that no
  * webhook gave has another HTTP status than 200 as well: the API server takes it for a call that failed, and the webhook's failurePolicy decides.
+ * Whoever reaches the port may ask, and yet reviews take no more than a quarter of this process's time: they are done one after the other, and after
+ * each comes a pause of three times as long as it took.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { TlsServer, type TlsServerOptions } from '@weir/process/tls-server';
@@ -13,6 +15,8 @@ import { ReviewError, requestIn, reviewOf } from './review.ts';
 const MOST_BYTES = 4_194_304;
 /** Half of what an API server waits by default. */
 const REVIEW_MS = 5_000;
+/** Of a pause after a review, for each millisecond that it took. */
+const PAUSE = 3;
 
 export interface WebhookServerOptions extends Omit<TlsServerOptions, 'name' | 'answer' | 'failed'> {
   /** Asked for each request: another term has parts of its own. */
@@ -25,6 +29,8 @@ export interface WebhookServerOptions extends Omit<TlsServerOptions, 'name' | 'a
 
 export class WebhookServer extends TlsServer {
   readonly #options: WebhookServerOptions;
+  /** When the next review may begin. */
+  #turn: Promise<void> = Promise.resolve();
 
   constructor(options: WebhookServerOptions) {
     super({
@@ -40,12 +46,31 @@ export class WebhookServer extends TlsServer {
     let uid = '';
     try {
       const webhook = this.#webhookFor(request);
-      const asked = requestIn(await bodyOf(request));
-      uid = asked.uid;
-      end(response, 200, reviewOf(uid, await this.#review(webhook, asked)));
+      const body = await bodyOf(request);
+      const answer = await this.#inTurn(async () => {
+        // Whoever asked has given up.
+        if (response.destroyed) return undefined;
+        const asked = requestIn(body);
+        uid = asked.uid;
+        return this.#review(webhook, asked);
+      });
+      if (answer !== undefined) end(response, 200, reviewOf(uid, answer));
     } catch (error) {
       if (!(error instanceof ReviewError)) throw error;
       end(response, error.status, refusalOf(uid, error));
+    }
+  }
+
+  async #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const before = this.#turn;
+    const over = Promise.withResolvers<void>();
+    this.#turn = over.promise;
+    await before;
+    const begin = performance.now();
+    try {
+      return await work();
+    } finally {
+      setTimeout(over.resolve, PAUSE * (performance.now() - begin)).unref();
     }
   }
 

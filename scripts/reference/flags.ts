@@ -1,7 +1,8 @@
-/** docs/flags.md, from the typed configuration of both programs: what `--help` prints, by part. */
+/** docs/flags.md, from the typed configuration of the programs: what `--help` prints, by part. */
 import { variableOf } from '@weir/process/flags';
 import type { Option } from 'commander';
 import { BASE_FLAGS, VARIABLES } from '../../node-agent/config/config.ts';
+import { PROXY_FLAGS, PROXY_VARIABLES } from '../../node-agent/dns/proxy/config.ts';
 import { AGENT_PARTS } from '../../node-agent/part-list.ts';
 import type { AnyAgentPart } from '../../node-agent/parts/contract.ts';
 import { commands } from '../../operator/config.ts';
@@ -22,13 +23,22 @@ export function flagsPage(parts: readonly AnyAgentPart[] = AGENT_PARTS): string 
     '',
     '### Every part',
     '',
-    ...table(Object.values(BASE_FLAGS), true),
+    ...table(Object.values(BASE_FLAGS), VARIABLES),
   ];
   for (const { name, flags = {} } of parts)
-    if (Object.keys(flags).length > 0) lines.push('', `### Part ${name}`, '', ...table(Object.values(flags), true));
-  lines.push('', '## weir-operator', '', ...table(ownOptions(run.options), false));
+    if (Object.keys(flags).length > 0)
+      lines.push('', `### Part ${name}`, '', ...table(Object.values(flags), VARIABLES));
+  lines.push(
+    '',
+    '## weir-dns-proxy',
+    '',
+    'A process of its own beside the agent, which goes on while the agent is away.',
+    '',
+  );
+  lines.push(...table(Object.values(PROXY_FLAGS), PROXY_VARIABLES));
+  lines.push('', '## weir-operator', '', ...table(ownOptions(run.options)));
   lines.push('', '## weir-operator uninstall', '', uninstall.description(), '');
-  lines.push(...table(ownOptions(uninstall.options), false));
+  lines.push(...table(ownOptions(uninstall.options)));
   return `${lines.join('\n')}\n`;
 }
 
@@ -36,11 +46,12 @@ function ownOptions(options: readonly Option[]): readonly Option[] {
   return options.filter(({ long }) => long !== '--version');
 }
 
-function table(options: readonly Option[], variables: boolean): string[] {
-  const head = variables ? ['flag', 'variable', 'default', 'meaning'] : ['flag', 'default', 'meaning'];
+/** @param variables what the names of variables begin with; absent: there are none */
+function table(options: readonly Option[], variables?: string): string[] {
+  const head = variables !== undefined ? ['flag', 'variable', 'default', 'meaning'] : ['flag', 'default', 'meaning'];
   const rows = options.map((option) => [
     `\`${option.flags}\``,
-    ...(variables ? [`\`${variableOf(option, VARIABLES)}\``] : []),
+    ...(variables !== undefined ? [`\`${variableOf(option, variables)}\``] : []),
     defaultOf(option),
     `${option.description}${option.argChoices === undefined ? '' : `; one of ${option.argChoices.map((choice) => `\`${choice}\``).join(', ')}`}`,
   ]);

@@ -18,6 +18,21 @@ export const RESERVED_ID = {
 
 export type ReservedName = keyof typeof RESERVED_ID;
 
+/** Those that a question about a flow may name as one of its ends. */
+export const FLOW_ENDS = [
+  'world',
+  'host',
+  'remote-node',
+  'kube-apiserver',
+  'health',
+  'init',
+  'ingress',
+  'unmanaged',
+  'unknown',
+] as const satisfies readonly ReservedName[];
+
+export type FlowEnd = (typeof FLOW_ENDS)[number];
+
 /** Labels of each reserved identity but 0, which stands for "no identity" and carries none. */
 export const RESERVED: ReadonlyMap<NumericIdentity, Readonly<Record<string, string>>> = new Map(
   (Object.entries(RESERVED_ID) as [ReservedName, number][])

@@ -13,6 +13,7 @@ import type {
 } from './kubernetes-objects.ts';
 import type { Resource } from './types.ts';
 import type {
+  CiliumCidrGroupObject,
   CiliumEndpoint,
   CiliumEndpointSlice,
   CiliumIdentity,
@@ -48,6 +49,7 @@ export const resources = Object.freeze({
     false,
   ),
   NetworkPolicy: resource<NetworkPolicyObject>('networking.k8s.io', 'v1', 'NetworkPolicy', 'networkpolicies', true),
+  CiliumCIDRGroup: resource<CiliumCidrGroupObject>('cilium.io', 'v2', 'CiliumCIDRGroup', 'ciliumcidrgroups', false),
   CiliumIdentity: resource<CiliumIdentity>('cilium.io', 'v2', 'CiliumIdentity', 'ciliumidentities', false),
   CiliumEndpoint: resource<CiliumEndpoint>('cilium.io', 'v2', 'CiliumEndpoint', 'ciliumendpoints', true),
   CiliumEndpointSlice: resource<CiliumEndpointSlice>(

@@ -35,6 +35,11 @@ export interface CiliumIdentity extends KubeObject {
   readonly 'security-labels': LabelMap;
 }
 
+/** cilium.io/v2 CiliumCIDRGroup, cluster. As anybody wrote it: `parseCidrGroup` reads it. */
+export interface CiliumCidrGroupObject extends KubeObject {
+  readonly spec?: unknown;
+}
+
 /**
  * On a CiliumEndpointSlice: uids of its endpoints' pods, in their order, comma-separated. An address keeps its identity while that of
  * its pod changes, but never for another pod of the same name.

@@ -175,8 +175,8 @@ export function* batchEntries(shape: MapShape, fd: () => number): Generator<read
       values = Buffer.alloc(size * valueBytes);
       continue;
     }
-    // Entries vanished faster than the kernel could follow: the same part again, none of it was given out.
-    if (result === -constants.errno.EINTR) continue;
+    // Entries vanished faster than the kernel could follow, or another CPU had the bucket: the same part again, none of it was given out.
+    if (result === -constants.errno.EINTR || result === -constants.errno.EAGAIN) continue;
     const last = result === -constants.errno.ENOENT;
     if (result < 0 && !last) throw new BpfError({ operation: `list ${shape.describe()}`, errno: -result });
     const count = Math.min(attr.getU32(32), size);

@@ -126,7 +126,7 @@ function groupsOf(
 
 /** Canonical text: dotted decimal, or RFC 5952 (lower case, longest run of zeros as `::`). */
 export function formatAddress(bytes: Uint8Array): string {
-  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length === 4) return `${bytes[0]}.${bytes[1]}.${bytes[2]}.${bytes[3]}`;
   if (bytes.length !== 16) {
     throw new AddressError(`${bytes.length} bytes`, 'is no address length: 4 or 16 is needed');
   }

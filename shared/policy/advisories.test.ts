@@ -4,6 +4,7 @@
  */
 import { describe, expect, it } from '@jest/globals';
 import { judgeFlow, parseObjects } from './testing/flows.ts';
+import { allowing } from './testing/parsed.ts';
 
 const policy = (kind: string, name: string, spec: object, namespace?: string) => ({
   apiVersion: kind === 'NetworkPolicy' ? 'networking.k8s.io/v1' : 'cilium.io/v2',
@@ -95,11 +96,11 @@ describe('peers that are looked up elsewhere and come to nobody', () => {
   const everywhere = (verdict: string) => TARGETS.map((target) => `web -> ${target} tcp/443: ${verdict}`);
   const LOOKED_UP: readonly (readonly [string, object])[] = [
     ['toGroups', { toGroups: [{ aws: { securityGroupsIds: ['sg-none'] } }] }],
-    ['a CIDR group', { toCIDRSet: [{ cidrGroupRef: 'none' }] }],
-    ['toNodes', { toNodes: [{ matchLabels: { none: 'none' } }] }],
   ];
   const NAMES: readonly [string, object] = ['toFQDNs', { toFQDNs: [{ matchName: 'none.example' }] }];
   const EMPTY: readonly (readonly [string, object])[] = [
+    ['toNodes', { toNodes: [{ matchLabels: { none: 'none' } }] }],
+    ['a CIDR group', { toCIDRSet: [{ cidrGroupRef: 'none' }] }],
     ['toEndpoints', { toEndpoints: [] }],
     ['toCIDR', { toCIDR: [] }],
     ['toCIDRSet', { toCIDRSet: [] }],
@@ -111,8 +112,12 @@ describe('peers that are looked up elsewhere and come to nobody', () => {
       judged([cnp('p', { egress: [{ ...peer, ...ports }] })], everywhere('deny'));
   });
 
-  it.each(LOOKED_UP)('%s: a deny is of everybody, as it cannot be told whom it names', (_, peer) => {
-    judged([cnp('p', { egress: [{ toEntities: ['all'] }], egressDeny: [peer] })], everywhere('deny'));
+  it.each(LOOKED_UP)('%s: a deny is of all whom it may name', (_, peer) => {
+    const isMeant = (target: string): boolean => /^[XY]/.test(target);
+    judged(
+      [cnp('p', { egress: [{ toEntities: ['all'] }], egressDeny: [peer] })],
+      TARGETS.map((target) => `web -> ${target} tcp/443: ${isMeant(target) ? 'deny' : 'allow'}`),
+    );
   });
 
   it.each([
@@ -120,9 +125,9 @@ describe('peers that are looked up elsewhere and come to nobody', () => {
     ['toFQDNs', { toFQDNs: [] }],
   ] as const)('an empty list of %s is refused, whatever else the element names', (field, peer) => {
     for (const more of [{}, { toCIDR: ['10.2.0.1/32'] }]) {
-      const { rules, problems } = parseObjects([cnp('p', { egress: [{ ...peer, ...more }] })]);
-      expect(rules).toEqual([]);
-      expect(problems).toContainEqual(
+      const result = parseObjects([cnp('p', { egress: [{ ...peer, ...more }] })]);
+      expect(allowing(result)).toEqual([]);
+      expect(result.problems).toContainEqual(
         expect.objectContaining({ code: 'InvalidSpec', path: expect.stringContaining(field) }),
       );
     }
@@ -130,14 +135,18 @@ describe('peers that are looked up elsewhere and come to nobody', () => {
 });
 
 describe('fromNodes, toNodes and host policies', () => {
-  it.each(['fromNodes', 'toNodes'])('%s admits no workload: it selects nobody, and that is said', (field) => {
+  it.each(['fromNodes', 'toNodes'])('%s admits no workload, by whatever labels nodes and pods have', (field) => {
+    const [from, to] = field === 'fromNodes' ? ['api', 'web'] : ['web', 'api'];
     const direction = field === 'fromNodes' ? 'ingress' : 'egress';
-    const { rules, problems } = parseObjects([cnp('p', { [direction]: [{ [field]: [{}] }] })]);
-    expect(problems).toContainEqual(
-      expect.objectContaining({ code: 'UnsupportedField', path: expect.stringContaining(field) }),
-    );
-    const [from, to] = direction === 'ingress' ? ['api', 'web'] : ['web', 'api'];
-    expect(judgeFlow(rules, `${from} -> ${to} tcp/80: deny`, {})).toMatchObject({ oracle: 'deny', compiled: 'deny' });
+    for (const selector of [
+      {},
+      { matchLabels: { app: 'api' } },
+      { matchExpressions: [{ key: 'app', operator: 'Exists' }] },
+    ]) {
+      const { rules, problems } = parseObjects([cnp('p', { [direction]: [{ [field]: [selector] }] })]);
+      expect(problems).toEqual([]);
+      expect(judgeFlow(rules, `${from} -> ${to} tcp/80: deny`, {})).toMatchObject({ oracle: 'deny', compiled: 'deny' });
+    }
   });
 
   it('a policy of nodes is refused aloud, and opens no pod', () => {
@@ -153,13 +162,18 @@ describe('fromNodes, toNodes and host policies', () => {
 describe('a NetworkPolicy with nothing but an ipBlock', () => {
   it.each<readonly [string, object]>([
     ['of outside', { cidr: '203.0.113.0/24' }],
-    ['that covers the pod network', { cidr: '10.244.0.0/16' }],
-    ['of everything', { cidr: '0.0.0.0/0' }],
-    ['with an exception', { cidr: '0.0.0.0/0', except: ['10.0.0.0/8'] }],
+    ['with the pod network as an exception', { cidr: '0.0.0.0/0', except: ['10.0.0.0/8'] }],
   ])('%s lets no pod in, of its own namespace or of another', (_, ipBlock) => {
     judged(
       [knp('block', { ingress: [{ from: [{ ipBlock }] }] })],
       ['api -> web tcp/80: deny', 'db -> web tcp/80: deny', 'b/cli -> web tcp/80: deny', 'dns -> web tcp/80: deny'],
+    );
+  });
+
+  it('lets in the pods whose addresses it names, of whatever namespace, and no others', () => {
+    judged(
+      [knp('block', { ingress: [{ from: [{ ipBlock: { cidr: '10.244.0.7/32' } }] }] })],
+      ['api -> web tcp/80: allow', 'db -> web tcp/80: deny', 'b/cli -> web tcp/80: deny'],
     );
   });
 

@@ -25,7 +25,7 @@ import {
 
 function rulesOf(policies: readonly PolicyObject[]): Rule[] {
   return policies.flatMap(({ object, kind }) => {
-    const { rules, problems } = parsePolicy(object, kind);
+    const { rules, problems } = parsePolicy(object, kind, { stack: 'dual' });
     expect(problems.filter(({ code }) => code !== 'Warning')).toEqual([]);
     return rules;
   });
@@ -74,7 +74,7 @@ describe('oracle, compiled policy and explanation', () => {
           }
         },
       ),
-      { numRuns: runs(200) },
+      { numRuns: runs(400) },
     );
     // Every way to decide must have come up, or the property proves less than it says.
     expect([...reasons].sort()).toEqual([
@@ -212,6 +212,8 @@ describe('compile', () => {
               own: (name: string, protocol: PortProtocol) => input.portNames?.own(name, protocol),
               peers: (name: string, protocol: PortProtocol) =>
                 new Map(shuffle(input.portNames?.peers(name, protocol) ?? [])),
+              addresses: (name: string, protocol: PortProtocol) =>
+                shuffle(input.portNames?.addresses?.(name, protocol) ?? []),
             },
           };
           expect(compile(shuffled)).toEqual(compile(input));

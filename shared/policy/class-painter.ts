@@ -1,25 +1,35 @@
-import { decisionOfRule } from './decision.ts';
+import { RESERVED_ID } from '@weir/identity';
+import { ALLOW, ANY_NAME, decisionOfRule, NO_LISTENERS, NO_PROXY } from './decision.ts';
 import type { PeerNames } from './peer-names.ts';
 import { isNamed, type NumbersOf, numbered } from './port-names.ts';
 import type { RowBudget } from './row-budget.ts';
-import { type Painting, paintOver, rowsOf, rowsOfRule } from './rows.ts';
+import { OPEN, type Painting, paintOver, type RankedRow, rowsOf, rowsOfRule } from './rows.ts';
 import type { CommonHits, Hits } from './rule-hits.ts';
-import type { ClassRows, CompiledRow, ResolvedRule } from './types.ts';
+import type { ClassRows, Decision, Listeners } from './types.ts';
+import type { RankedRule } from './widened.ts';
 
 const NO_ROWS: ClassRows = [];
 
 /** Rows of classes. What classes have in common is painted once, and shared. */
 export class ClassPainter {
-  readonly #rules: readonly ResolvedRule[];
+  readonly #rules: readonly RankedRule[];
   readonly #budget: RowBudget;
   /** What port names stand for: for whoever the peer is, or for each peer. */
   readonly #names: NumbersOf | PeerNames;
   /** Of rules that are alike to every peer, by index. */
-  readonly #ofRule = new Map<number, readonly CompiledRow[]>();
+  readonly #ofRule = new Map<Painting, Map<number, readonly RankedRow[]>>();
   readonly #common = new Map<Painting, Map<CommonHits, Common>>();
 
-  constructor(rules: readonly ResolvedRule[], budget: RowBudget, names: NumbersOf | PeerNames) {
+  readonly #listeners: Listeners;
+
+  constructor(
+    rules: readonly RankedRule[],
+    budget: RowBudget,
+    names: NumbersOf | PeerNames,
+    listeners: Listeners = NO_LISTENERS,
+  ) {
     this.#rules = rules;
+    this.#listeners = listeners;
     this.#budget = budget;
     this.#names = names;
   }
@@ -35,9 +45,9 @@ export class ClassPainter {
     const given = typeof names === 'function' ? undefined : names.rulesFor(identity);
     const { painting, named } = common === undefined ? { painting: under, named: [] } : this.#painted(common, under);
     const painted = given === undefined ? named : named.filter((index) => given.has(index) || this.#hasNumbers(index));
-    const added = [...painted, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity));
+    const added = [...painted, ...(own ?? [])].flatMap((index) => this.#rowsOf(index, identity, under));
     const look = (count: number): void => this.#budget.takeLooks(count);
-    return rowsOf(paintOver(painting, added, look));
+    return rowsOf(paintOver(painting, added, look, this.#listeners));
   }
 
   #painted(common: CommonHits, under: Painting): Common {
@@ -50,7 +60,9 @@ export class ClassPainter {
     const made = {
       painting: paintOver(
         under,
-        others.flatMap((index) => this.#rowsOf(index, undefined)),
+        others.flatMap((index) => this.#rowsOf(index, undefined, under)),
+        undefined,
+        this.#listeners,
       ),
       named,
     };
@@ -68,19 +80,39 @@ export class ClassPainter {
     return this.#rules[index]?.ports?.some((port) => !isNamed(port)) === true;
   }
 
-  #rowsOf(index: number, identity: number | undefined): readonly CompiledRow[] {
-    const known = this.#ofRule.get(index);
-    if (known !== undefined) return known;
+  #rowsOf(index: number, identity: number | undefined, under: Painting): readonly RankedRow[] {
+    const ofRule = this.#ofRule.get(under) ?? new Map<number, readonly RankedRow[]>();
+    this.#ofRule.set(under, ofRule);
     const rule = this.#rules[index];
     if (rule === undefined) return [];
+    const isUnsure = identity === RESERVED_ID.unknown && asksOfSome(rule);
+    const known = isUnsure ? undefined : ofRule.get(index);
+    if (known !== undefined) return known;
     if (this.#differs(index)) this.#budget.takeLooks(rule.ports?.length ?? 0);
-    const { verdict, cookie } = rule;
+    const { verdict, cookie, widens } = rule;
     const numbersOf = typeof this.#names === 'function' ? this.#names : this.#names.numbersOf(identity, verdict);
     const ports = numbered(rule.ports, numbersOf);
-    const rows = rowsOfRule({ ...decisionOfRule(verdict), cookie, ...(ports === undefined ? {} : { ports }) });
-    if (!this.#differs(index)) this.#ofRule.set(index, rows);
+    const decision = isUnsure ? (under === OPEN ? ALLOW : NO_PROXY) : this.#decision(rule, under);
+    const rows = rowsOfRule({
+      ...decision,
+      cookie,
+      ...(ports === undefined ? {} : { ports }),
+      ...(widens === undefined ? {} : { widens }),
+    });
+    if (!isUnsure && !this.#differs(index)) ofRule.set(index, rows);
     return rows;
   }
+
+  /** Where everything is allowed that no rule decides, a proxy lets everything pass (spec 2.7). */
+  #decision(rule: RankedRule, under: Painting): Decision {
+    if (rule.verdict !== 'redirect' || under !== OPEN) return decisionOfRule(rule, this.#listeners);
+    return rule.dns === undefined ? ALLOW : decisionOfRule({ verdict: 'redirect', dns: ANY_NAME }, this.#listeners);
+  }
+}
+
+/** Whether the rule hands flows to some peers to a proxy that there is: of an unknown peer it is not known whether it may be asked. */
+function asksOfSome({ dns, peers }: RankedRule): boolean {
+  return dns !== undefined && peers?.some((peer) => 'entity' in peer && peer.entity === 'all') === false;
 }
 
 /** What the rules that are alike to every peer come to, and the others. */

@@ -202,7 +202,7 @@ describe('classes', () => {
     ]);
     expect(ingress([deny(3, peers()), deny(4, peers({ entity: 'none' }))]).scope.unknown).toEqual([]);
     expect(
-      evaluate(compile(input(rules)), { direction: 'ingress', identity: 0x02000001, protocol: 6, port: 80 }),
+      evaluate(compile(input(rules)), { direction: 'ingress', identity: 0x04000001, protocol: 6, port: 80 }),
     ).toEqual({
       verdict: 'deny',
       cookie: 3,

@@ -1,9 +1,11 @@
 import { RESERVED, RESERVED_ID, scopeOf } from '@weir/identity';
+import { addressRows } from './by-address.ts';
 import type { ClassPainter } from './class-painter.ts';
 import { checkRule, rulesOf, toolsOf } from './direction-tools.ts';
 import { compareNumber } from './order.ts';
+import { NO_PORT_NAMES } from './port-names.ts';
 import { MOST_ROWS, RowBudget } from './row-budget.ts';
-import { OPEN, type Painting, textOf } from './rows.ts';
+import { BLANK, OPEN, type Painting, textOf } from './rows.ts';
 import { type Hits, type RuleHits, unknownPeer } from './rule-hits.ts';
 import type {
   ClassRows,
@@ -16,7 +18,7 @@ import type {
 } from './types.ts';
 
 const NOBODY: CompiledDirection['scope'] = { unknown: [], pod: [], world: [] };
-const UNENFORCED: CompiledDirection = { enforced: false, scope: NOBODY, classes: [] };
+const UNENFORCED: CompiledDirection = { enforced: false, scope: NOBODY, classes: [], addresses: [] };
 
 /** Identities of a piece: some ten microseconds. */
 const PIECE = 64;
@@ -84,9 +86,15 @@ function* compileDirection(
     world: scopeRows('world', scopes.world),
   };
   yield* classes.add(candidates);
+  const addresses = yield* addressRows(
+    rules,
+    { hitsOf, painter },
+    budget,
+    direction === 'egress' ? (input.portNames ?? NO_PORT_NAMES) : NO_PORT_NAMES,
+  );
   const excess = budget.excess();
-  if (excess !== undefined) return { enforced: true, scope: NOBODY, classes: [], excess };
-  const compiled = { enforced: true, scope, classes: classes.sorted() };
+  if (excess !== undefined) return { enforced: true, scope: NOBODY, classes: [], addresses: [], excess };
+  const compiled = { enforced: true, scope, classes: classes.sorted(), addresses };
   budget.paysFor(compiled);
   return compiled;
 }
@@ -134,7 +142,9 @@ class Classes {
         known.members.push(id);
         continue;
       }
-      const rows = painter.rows(hits ?? {}, id, id === exempt ? OPEN : fallback);
+      // What no rule allows an address by its names is decided by what it is otherwise.
+      const under = identity.names === undefined ? fallback : BLANK;
+      const rows = painter.rows(hits ?? {}, id, id === exempt ? OPEN : under);
       const found = this.#of(rows);
       if (name !== undefined) this.#byHits.set(name, found);
       found.members.push(id);

@@ -1,6 +1,15 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
-import { ALLOW, compareRank, DENY, decisionKey, decisionOfRule, opens, sameDecision } from './decision.ts';
+import {
+  ALLOW,
+  compareRank,
+  DENY,
+  decisionKey,
+  decisionOfRule,
+  NO_LISTENERS,
+  opens,
+  sameDecision,
+} from './decision.ts';
 import { anyDecision } from './testing/decisions.ts';
 import type { Decision, Verdict } from './types.ts';
 
@@ -8,8 +17,8 @@ const AUTHENTICATE: Decision = { verdict: 'authenticate' };
 const redirect = (priority: number, port = 15_000): Decision => ({ verdict: 'redirect', listener: { port, priority } });
 
 describe('of two decisions', () => {
-  it('one beats the other by spec 5.1: deny, redirect of the lowest priority, allow', () => {
-    const ranked = [DENY, redirect(1), redirect(101), redirect(101, 15_001), redirect(121), AUTHENTICATE, ALLOW];
+  it('one beats the other by spec 5.1: deny, authenticate, redirect of the lowest priority, allow', () => {
+    const ranked = [DENY, AUTHENTICATE, redirect(1), redirect(101), redirect(101, 15_001), redirect(121), ALLOW];
     expect(ranked.toReversed().sort(compareRank)).toEqual(ranked);
   });
 
@@ -45,9 +54,7 @@ it('ranks totally, and what beats another takes something away from it', () => {
 });
 
 it('a verdict of a later release denies', () => {
-  expect(['allow', 'deny', 'redirect'].map((verdict) => decisionOfRule(verdict as Verdict))).toEqual([
-    ALLOW,
-    DENY,
-    DENY,
-  ]);
+  expect(
+    ['allow', 'deny', 'pass'].map((verdict) => decisionOfRule({ verdict: verdict as Verdict }, NO_LISTENERS)),
+  ).toEqual([ALLOW, DENY, DENY]);
 });

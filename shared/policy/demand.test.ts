@@ -21,6 +21,17 @@ describe('what a policy asks for', () => {
     expect(demandOf(cnp(twice), 'CiliumClusterwideNetworkPolicy')).toEqual({ selectors: 5, rules: 17, entries: 36 });
   });
 
+  it('counts selectors of Services and CIDR groups', () => {
+    const spec = {
+      endpointSelector: {},
+      egress: [
+        { toServices: ['x', 'y', 'x'].map((value) => ({ k8sServiceSelector: { selector: app(value) } })) },
+        { toCIDRSet: [{ cidrGroupSelector: app('x') }, { cidrGroupRef: 'g' }, { cidrGroupSelector: app('y') }] },
+      ],
+    };
+    expect(demandOf(cnp({ spec }), 'CiliumNetworkPolicy')).toMatchObject({ selectors: 5 });
+  });
+
   it('of a NetworkPolicy, too: addresses are no selectors', () => {
     const spec = {
       podSelector: {},

@@ -24,7 +24,7 @@ export function demandOf(object: unknown, kind: Exclude<PolicyKind, 'BareRules'>
   const selectors = new Set<string>();
   let rules = 0;
   if (!isObject(object) || depthIn(object) !== undefined) return { selectors: 0, entries: 0, rules };
-  const peersOf = kind === 'NetworkPolicy' ? networkSelectors : endpointSelectors;
+  const peersOf = kind === 'NetworkPolicy' ? networkSelectors : peerSelectors;
   for (const rule of [member(object, 'spec'), ...itemsOf(object, 'specs')]) {
     if (!isObject(rule)) continue;
     for (const field of SUBJECTS) {
@@ -54,8 +54,19 @@ function entriesIn(values: readonly unknown[]): number {
   return entries;
 }
 
-function endpointSelectors(element: Json, direction: 'ingress' | 'egress'): readonly unknown[] {
-  return itemsOf(element, direction === 'ingress' ? 'fromEndpoints' : 'toEndpoints');
+/** Of Services and CIDR groups too: each is compared with all that there are. */
+function peerSelectors(element: Json, direction: 'ingress' | 'egress'): readonly unknown[] {
+  const word = direction === 'ingress' ? 'from' : 'to';
+  return [
+    ...itemsOf(element, `${word}Endpoints`),
+    ...itemsOf(element, `${word}Nodes`),
+    ...membersOf(itemsOf(element, `${word}CIDRSet`), 'cidrGroupSelector'),
+    ...membersOf(itemsOf(element, 'toServices'), 'k8sServiceSelector'),
+  ];
+}
+
+function membersOf(items: readonly unknown[], field: string): readonly unknown[] {
+  return items.flatMap((item) => (isObject(item) ? (member(item, field) ?? []) : []));
 }
 
 function networkSelectors(element: Json, direction: 'ingress' | 'egress'): readonly unknown[] {

@@ -21,7 +21,11 @@ export function describeRule(rule: ResolvedRule): string {
 
 function describePeer(peer: PeerRef): string {
   if ('entity' in peer) return `entity ${peer.entity}`;
-  if ('cidr' in peer) return peer.except?.length ? `${peer.cidr} except ${peer.except.join(', ')}` : peer.cidr;
+  if ('fqdn' in peer) return `addresses of ${peer.fqdn}`;
+  if ('cidr' in peer) {
+    const cidr = peer.everyone === true ? `every address of ${peer.cidr}` : peer.cidr;
+    return peer.except?.length ? `${cidr} except ${peer.except.join(', ')}` : cidr;
+  }
   return `peer set ${peer.peerSet}`;
 }
 

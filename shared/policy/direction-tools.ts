@@ -8,6 +8,7 @@ import type { RowBudget } from './row-budget.ts';
 import { BLANK, OPEN, type Painting } from './rows.ts';
 import { RuleHits } from './rule-hits.ts';
 import type { CompileInput, Direction, ResolvedRule } from './types.ts';
+import { type RankedRule, withWidening } from './widened.ts';
 
 export interface DirectionTools {
   /** To be indexed before anything is asked. */
@@ -17,20 +18,20 @@ export interface DirectionTools {
   readonly fallback: Painting;
 }
 
-export function rulesOf(direction: Direction, { rules }: Pick<CompileInput, 'rules'>): ResolvedRule[] {
-  return rules.filter((rule) => rule.direction === direction);
+export function rulesOf(direction: Direction, { rules }: Pick<CompileInput, 'rules'>): readonly RankedRule[] {
+  return withWidening(rules.filter((rule) => rule.direction === direction));
 }
 
 export function toolsOf(
   direction: Direction,
-  { mode, portNames = NO_PORT_NAMES }: Pick<CompileInput, 'mode' | 'portNames'>,
-  rules: readonly ResolvedRule[],
+  { mode, portNames = NO_PORT_NAMES, listeners }: Pick<CompileInput, 'mode' | 'portNames' | 'listeners'>,
+  rules: readonly RankedRule[],
   budget: RowBudget,
 ): DirectionTools {
   const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
   return {
     hitsOf: new RuleHits(rules, peerNames, budget),
-    painter: new ClassPainter(rules, budget, direction === 'ingress' ? ownNumbers(portNames) : peerNames),
+    painter: new ClassPainter(rules, budget, direction === 'ingress' ? ownNumbers(portNames) : peerNames, listeners),
     fallback: mode === 'always' || rules.some((rule) => rule.defaultDeny) ? BLANK : OPEN,
   };
 }
@@ -40,6 +41,8 @@ export function checkRule(rule: ResolvedRule): void {
   if (!Number.isInteger(rule.cookie) || rule.cookie < 1 || rule.cookie > 0xffffffff) {
     throw new InvalidResolvedRuleError(rule.path, `the cookie ${rule.cookie} is not in 1..4294967295`);
   }
+  if (rule.verdict !== 'allow' && rule.peers?.some((peer) => 'cidr' in peer && peer.everyone === true) === true)
+    throw new InvalidResolvedRuleError(rule.path, 'only an allow may be for everyone in a CIDR');
   for (const port of rule.ports ?? []) {
     const { protocol } = port;
     if (isNamed(port)) {

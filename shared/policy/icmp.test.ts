@@ -1,6 +1,7 @@
 import { describe, expect, it } from '@jest/globals';
 import { describeRule, parsePolicy, resolve } from './index.ts';
 import { judgeFlow } from './testing/flows.ts';
+import { allowing } from './testing/parsed.ts';
 
 const E0 = 'spec.ingress[0]';
 const policy = (lists: object) =>
@@ -52,12 +53,18 @@ describe('ICMP types', () => {
   ])('%j is invalid at %s', (field, member) => {
     const result = types(field);
     expect(found(result)).toEqual([`InvalidSpec ${E0}.icmps[0].fields[0].${member}`]);
-    expect(result.rules).toEqual([]);
+    expect(allowing(result)).toEqual([]);
   });
 
   it('are told by the name that is meant', () => {
     expect(types({ type: 'EchoRequst' }).problems[0]?.message).toBe(
       '"EchoRequst" is no type of ICMP: did you mean EchoRequest?',
+    );
+    expect(types({ type: 'PacketTooBig' }).problems[0]?.message).toBe(
+      '"PacketTooBig" is no type of ICMP: it is one of ICMPv6, for which write family: IPv6',
+    );
+    expect(types({ family: 'IPv6', type: 'Timestamp' }).problems[0]?.message).toBe(
+      '"Timestamp" is no type of ICMPv6: it is one of ICMP, for which write family: IPv4',
     );
   });
 

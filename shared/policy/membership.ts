@@ -1,4 +1,4 @@
-import { isLocalCidr, RESERVED_ID, scopeOf } from '@weir/identity';
+import { isLocalCidr, plainNode, RESERVED_ID, scopeOf } from '@weir/identity';
 import { type Prefix, parsePrefix, prefixContains } from '@weir/net';
 import { UnknownPeerSetError } from './errors.ts';
 import type { Entity, PeerIdentity, PeerRef, PeerSetView } from './types.ts';
@@ -23,9 +23,13 @@ const CLUSTER_RESERVED: readonly number[] = [
  * @throws UnknownPeerSetError when the view does not know the peer set
  */
 export function membership(peer: PeerRef, identity: PeerIdentity, peerSets: PeerSetView): boolean {
+  if ('fqdn' in peer) return identity.names?.includes(peer.fqdn) === true;
+  if (identity.names !== undefined) return false;
   if ('entity' in peer) return entityHas(peer.entity, identity);
   if ('cidr' in peer) {
-    const prefix = outsidePrefix(identity);
+    const { address } = identity;
+    const prefix =
+      peer.everyone !== true ? outsidePrefix(identity) : address === undefined ? undefined : parsePrefix(address);
     if (prefix === undefined || !prefixContains(parsePrefix(peer.cidr), prefix)) return false;
     return !(peer.except ?? []).some((except) => prefixContains(parsePrefix(except), prefix));
   }
@@ -37,7 +41,7 @@ export function membership(peer: PeerRef, identity: PeerIdentity, peerSets: Peer
 
 /** Table of spec 3.2 over numbers. */
 export function entityHas(entity: Entity, identity: PeerIdentity): boolean {
-  const { id } = identity;
+  const id = plainNode(identity.id);
   const scope = scopeOf(id);
   switch (entity) {
     case 'all':

@@ -1,5 +1,6 @@
 /** What a policy's scope adds to selectors: subjects (spec 2.3) and peers (spec 2.4). */
 import {
+  CLUSTER_KEY,
   canonicalSelector,
   type LabelSelector,
   NAMESPACE_KEY,
@@ -11,6 +12,7 @@ import { type Problems, show } from './problems.ts';
 import type { Entity, RulePeer } from './types.ts';
 
 const POD_NAMESPACE = `k8s:${NAMESPACE_KEY}`;
+const POD_CLUSTER = `k8s:${CLUSTER_KEY}`;
 const NAMESPACE_KEYS = [POD_NAMESPACE, `any:${NAMESPACE_KEY}`];
 const NAMESPACE_LABEL_KEYS = [`k8s:${NAMESPACE_LABEL_PREFIX}`, `any:${NAMESPACE_LABEL_PREFIX}`];
 
@@ -106,7 +108,6 @@ export function peerSelector(
     );
     return 'unsupported';
   }
-  warnOfSources(requirements, path, problems);
   if (context.scope.kind === 'BareRules') return barePeer(selector, path, context, problems);
 
   const namespaced = requirements.filter(({ key }) => isNamespaceKey(key));
@@ -121,9 +122,11 @@ export function peerSelector(
     context.scope.kind === 'CiliumNetworkPolicy'
       ? namespaced.some(isPositive)
       : byNamespace && namespaced.some(isPositive);
-  return endpoints(
-    bound ? selector : withRequirement(selector, { key: POD_NAMESPACE, operator: 'Exists', values: [] }),
-  );
+  if (bound) return endpoints(selector);
+  // Beside pods that are not known yet it may be those without a namespace, too (spec 2.4, rule 4).
+  const isInit = context.scope.kind === 'CiliumClusterwideNetworkPolicy' && context.scope.init === true;
+  const key = isInit && !byNamespace ? POD_CLUSTER : POD_NAMESPACE;
+  return endpoints(withRequirement(selector, { key, operator: 'Exists', values: [] }));
 }
 
 function isNamespaceKey(key: string): boolean {
@@ -162,7 +165,21 @@ function reservedPeer(
     return 'unsupported';
   }
   const holds = first.operator === 'Exists' || first.values.includes('');
-  return { kind: 'entity', entity: holds ? entity : 'none' };
+  return entityPeer(holds ? entity : 'none', path, context, problems);
+}
+
+/** The entity, or what stands for it where nobody of the cluster has its label. */
+export function entityPeer(
+  entity: Entity,
+  path: string,
+  { verdict, known }: ElementContext,
+  problems: Problems,
+): RulePeer {
+  const refusal = known.stack.refusal(entity);
+  if (refusal === undefined) return { kind: 'entity', entity };
+  const instead = verdict === 'deny' ? 'until then it denies the world' : consequence(verdict);
+  problems.bounded(path, `${refusal}; ${instead}`);
+  return { kind: 'entity', entity: verdict === 'deny' ? 'world' : 'none' };
 }
 
 /** Bare rules get nothing added: `{}` is everything, and a purely negative selector would take in the world. */

@@ -184,7 +184,7 @@ const TABLE: readonly (readonly [title: string, objects: readonly Json[], flows:
   [
     'an IP block with an exception',
     [web({ ingress: [{ from: [block('10.0.0.0/8', '10.1.0.0/16')] }] })],
-    ['Z -> web tcp/80: allow', 'Y -> web tcp/80: deny', 'X -> web tcp/80: deny', 'api -> web tcp/80: deny'],
+    ['Z -> web tcp/80: allow', 'Y -> web tcp/80: deny', 'X -> web tcp/80: deny', 'api -> web tcp/80: allow'],
   ],
   [
     'an exception is not a deny: another peer may allow it',
@@ -192,14 +192,33 @@ const TABLE: readonly (readonly [title: string, objects: readonly Json[], flows:
     ['Y -> web tcp/80: allow', 'Y2 -> web tcp/80: deny', 'Z -> web tcp/80: allow'],
   ],
   [
-    'an IP block selects no pods and no nodes, and one family only',
+    'an IP block selects whoever has an address in it, of one family only',
     [web({ ingress: [{ from: [block('0.0.0.0/0')] }] })],
-    ['X -> web tcp/80: allow', 'W -> web tcp/80: deny', 'api -> web tcp/80: deny', 'n2 -> web tcp/80: deny'],
+    ['X -> web tcp/80: allow', 'W -> web tcp/80: deny', 'api -> web tcp/80: allow', 'n2 -> web tcp/80: allow'],
+  ],
+  [
+    'an exception of an IP block leaves pods out, as addresses',
+    [web({ policyTypes: ['Egress'], egress: [{ to: [block('10.0.0.0/8', '10.244.0.0/16')] }] })],
+    ['web -> Y tcp/80: allow', 'web -> api tcp/80: deny', 'web -> b/cli tcp/80: deny'],
+  ],
+  [
+    'a Cilium deny beats what an IP block allows, a CIDR of a Cilium policy selects no pods',
+    [
+      web({ ingress: [{ from: [block('0.0.0.0/0')] }] }),
+      cnp({ ingressDeny: [fromApp('api'), { fromCIDR: ['10.0.0.0/8'] }] }),
+    ],
+    ['api -> web tcp/80: deny', 'db -> web tcp/80: allow', 'Y -> web tcp/80: deny', 'X -> web tcp/80: allow'],
   ],
   [
     'an IP block on egress',
     [web({ policyTypes: ['Egress'], egress: [{ to: [block('10.0.0.0/8')], ports: [{ port: 443 }] }] })],
-    ['web -> Y tcp/443: allow', 'web -> Y tcp/80: deny', 'web -> X tcp/443: deny', 'web -> api tcp/443: deny'],
+    [
+      'web -> Y tcp/443: allow',
+      'web -> Y tcp/80: deny',
+      'web -> X tcp/443: deny',
+      'web -> api tcp/443: allow',
+      'web -> api tcp/80: deny',
+    ],
   ],
   [
     'policyTypes left out, with egress rules: both directions',

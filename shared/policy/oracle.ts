@@ -4,7 +4,10 @@
  */
 import { type LabelMap, matches } from '@weir/labels';
 import { addressIn, formatAddress, parseAddress, parsePrefix } from '@weir/net';
+import { ANY_NAME } from './decision.ts';
 import { OracleInputError } from './errors.ts';
+import { canonicalHostName, hostNameList, hostNameMatches } from './host-names.ts';
+import { nodeLabels, selectsNodes } from './nodes.ts';
 import type {
   CidrPeer,
   Direction,
@@ -32,6 +35,8 @@ export interface OracleEndpoint {
 export interface OracleNode {
   readonly name: string;
   readonly addresses: readonly string[];
+  /** Default none. */
+  readonly labels?: Readonly<Record<string, string>>;
   /** Runs the API server. */
   readonly kubeApiserver?: boolean;
 }
@@ -46,9 +51,16 @@ export interface OracleWorld {
 
 /** `unknown`: a peer that the datapath has no entry for. `reserved`: health, init, ingress, unmanaged. */
 export type OraclePeer =
-  | { readonly kind: 'endpoint'; readonly endpoint: OracleEndpoint }
-  | { readonly kind: 'node'; readonly node: OracleNode }
-  | { readonly kind: 'outside'; readonly address: string; readonly kubeApiserver?: boolean }
+  /** `address`: by which it is met. Default: its first. */
+  | { readonly kind: 'endpoint'; readonly endpoint: OracleEndpoint; readonly address?: string }
+  | { readonly kind: 'node'; readonly node: OracleNode; readonly address?: string }
+  /** `names`: those that it has been looked up by. */
+  | {
+      readonly kind: 'outside';
+      readonly address: string;
+      readonly kubeApiserver?: boolean;
+      readonly names?: readonly string[];
+    }
   | { readonly kind: 'reserved'; readonly name: 'health' | 'init' | 'ingress' | 'unmanaged' }
   | { readonly kind: 'unknown' };
 
@@ -71,6 +83,9 @@ export interface OracleTraffic {
 export type OracleReason =
   | 'not-enforced'
   | 'explicit-deny'
+  | 'asks-authentication'
+  | 'asks-proxy'
+  | 'asks-names'
   | 'rule-allows'
   | 'localhost'
   | 'no-default-deny'
@@ -79,6 +94,8 @@ export type OracleReason =
 export interface OracleVerdict {
   readonly verdict: Verdict;
   readonly reason: OracleReason;
+  /** Of `asks-names`: patterns of names that the DNS proxy lets pass. */
+  readonly dns?: readonly string[];
   /** Every element that hit, allows and denies, in order of the rules. */
   readonly hits: readonly RuleElement[];
 }
@@ -105,9 +122,9 @@ export function peerAt(world: OracleWorld, address: string): OraclePeer {
   const has = (addresses: readonly string[]) =>
     addresses.some((own) => formatAddress(parseAddress(own).bytes) === text);
   const endpoint = world.endpoints.find((candidate) => has(candidate.addresses));
-  if (endpoint !== undefined) return { kind: 'endpoint', endpoint };
+  if (endpoint !== undefined) return { kind: 'endpoint', endpoint, address: text };
   const node = world.nodes.find((candidate) => has(candidate.addresses));
-  if (node !== undefined) return { kind: 'node', node };
+  if (node !== undefined) return { kind: 'node', node, address: text };
   return { kind: 'outside', address: text, ...(has(world.externalApiServers ?? []) ? { kubeApiserver: true } : {}) };
 }
 
@@ -133,16 +150,70 @@ export function oracleVerdict(
         hitsPorts(element, subject, peer, traffic, options),
     ),
   );
-  if (hits.some((element) => element.verdict === 'deny')) return { verdict: 'deny', reason: 'explicit-deny', hits };
-  if (hits.length > 0) return { verdict: 'allow', reason: 'rule-allows', hits };
   const isHost = peer.kind === 'node' && peer.node.name === subject.node;
-  if (direction === 'ingress' && isHost && options.allowLocalhost !== false) {
-    return { verdict: 'allow', reason: 'localhost', hits };
-  }
+  const localhost = direction === 'ingress' && isHost && options.allowLocalhost !== false;
   const defaultDeny = mode === 'always' || selecting.some((rule) => rule.defaultDeny[direction]);
+  const has = (verdict: Verdict): boolean => hits.some((element) => element.verdict === verdict);
+  if (has('deny')) return { verdict: 'deny', reason: 'explicit-deny', hits };
+  if (has('authenticate')) return { verdict: 'authenticate', reason: 'asks-authentication', hits };
+  // A proxy lets everything pass where nothing is denied by default, and from the host.
+  // What is told by names is judged apart: nothing else widens it.
+  if (hits.some((element) => element.verdict === 'redirect' && isByNames(element)))
+    return { verdict: 'redirect', reason: 'asks-proxy', hits };
+  const isFree = !defaultDeny || localhost;
+  const [ofDns, ofNone] = redirects(hits, peer);
+  const widened = (asked: readonly RuleElement[]) => isWidened(hits, asked, subject, peer, traffic, options);
+  const freed = ofNone.length > 0 && widened(ofNone);
+  if (ofNone.length > 0 && !isFree && !freed) return { verdict: 'redirect', reason: 'asks-proxy', hits };
+  if (ofDns.length > 0 && !freed) {
+    const any = isFree || widened(ofDns) ? ANY_NAME : [];
+    const dns = hostNameList([...ofDns.flatMap((element) => element.dns ?? []), ...any]);
+    return { verdict: 'redirect', reason: 'asks-names', dns, hits };
+  }
+  if (hits.length > 0) return { verdict: 'allow', reason: 'rule-allows', hits };
+  if (localhost) return { verdict: 'allow', reason: 'localhost', hits };
   return defaultDeny
     ? { verdict: 'deny', reason: 'no-match', hits }
     : { verdict: 'allow', reason: 'no-default-deny', hits };
+}
+
+function isByNames({ peers }: RuleElement): boolean {
+  return peers !== 'any' && peers.some(({ kind }) => kind === 'names');
+}
+
+/** Those to a DNS proxy, and those to none. Of an unknown peer it is not known whether it may be asked. */
+function redirects(hits: readonly RuleElement[], peer: OraclePeer): readonly [RuleElement[], RuleElement[]] {
+  const isAsked = ({ dns, peers }: RuleElement): boolean =>
+    dns !== undefined &&
+    (peer.kind !== 'unknown' ||
+      peers === 'any' ||
+      peers.some((each) => each.kind === 'entity' && each.entity === 'all'));
+  const all = hits.filter(({ verdict }) => verdict === 'redirect');
+  return [all.filter(isAsked), all.filter((element) => !isAsked(element))];
+}
+
+/** Whether a plain allow has the same peer and port as one that is redirected, and the flow is of both (spec 5.1, item 4). */
+function isWidened(
+  hits: readonly RuleElement[],
+  asked: readonly RuleElement[],
+  subject: OracleEndpoint,
+  peer: OraclePeer,
+  traffic: OracleTraffic,
+  options: OracleOptions,
+): boolean {
+  const pairsOf = (elements: readonly RuleElement[]): readonly string[] =>
+    elements.flatMap((element) => {
+      const everybody: readonly RulePeer[] = [{ kind: 'entity', entity: 'all' }];
+      const peers = (element.peers === 'any' ? everybody : element.peers).filter((written) =>
+        hitsPeer({ ...element, peers: [written] }, subject, peer),
+      );
+      const ports = (element.ports === 'any' ? [] : element.ports).filter((written) =>
+        hitsPorts({ ...element, ports: [written] }, subject, peer, traffic, options),
+      );
+      return peers.flatMap((one) => ports.map((other) => JSON.stringify([one, other])));
+    });
+  const redirected = new Set(pairsOf(asked));
+  return pairsOf(hits.filter(({ verdict }) => verdict === 'allow')).some((pair) => redirected.has(pair));
 }
 
 export interface ConnectionVerdict {
@@ -169,15 +240,22 @@ export function oracleConnection(
   }
   const egress =
     from.kind === 'endpoint' ? oracleVerdict(rules, 'egress', from.endpoint, to, flow, everyone) : undefined;
-  if (egress?.verdict === 'deny') return { verdict: 'deny', deniedAt: 'egress', egress };
+  if (egress !== undefined && !passes(egress)) return { verdict: egress.verdict, deniedAt: 'egress', egress };
   const ingress =
     to.kind === 'endpoint' ? oracleVerdict(rules, 'ingress', to.endpoint, from, flow, everyone) : undefined;
+  const stopped = ingress !== undefined && !passes(ingress);
   return {
-    verdict: ingress?.verdict ?? 'allow',
-    ...(ingress?.verdict === 'deny' ? { deniedAt: 'ingress' as const } : {}),
+    // What a proxy takes it sends on.
+    verdict: egress?.verdict === 'redirect' && !stopped ? 'redirect' : (ingress?.verdict ?? 'allow'),
+    ...(stopped ? { deniedAt: 'ingress' as const } : {}),
     ...(egress === undefined ? {} : { egress }),
     ...(ingress === undefined ? {} : { ingress }),
   };
+}
+
+/** Whether packets pass: what asks for names does, and the DNS proxy answers some of them. */
+export function passes({ verdict, reason }: OracleVerdict): boolean {
+  return verdict === 'allow' || reason === 'asks-names';
 }
 
 function hitsPeer(element: RuleElement, subject: OracleEndpoint, peer: OraclePeer): boolean {
@@ -189,18 +267,40 @@ function hitsPeer(element: RuleElement, subject: OracleEndpoint, peer: OraclePee
 function isPeer(written: RulePeer, subject: OracleEndpoint, peer: OraclePeer): boolean {
   switch (written.kind) {
     case 'endpoints':
-      return matches(written.selector, labelsOf(peer, subject));
+      return selectsNodes(written.selector)
+        ? isOtherNode(peer, subject) && matches(written.selector, nodeLabels(peer.node.labels ?? {}))
+        : matches(written.selector, labelsOf(peer, subject));
     case 'cidr':
-      return peer.kind === 'outside' && inCidr(written.cidr, peer.address);
+      if (written.everyone !== true) return peer.kind === 'outside' && inCidr(written.cidr, peer.address);
+      return addressOf(peer).some((address) => inCidr(written.cidr, address));
+    case 'names':
+      return (
+        peer.kind === 'outside' &&
+        peer.names?.some((name) => hostNameMatches(written.pattern, canonicalHostName(name))) === true
+      );
     case 'entity':
       return inEntity(written.entity, labelsOf(peer, subject), peer);
   }
 }
 
+function isOtherNode(peer: OraclePeer, subject: OracleEndpoint): peer is Extract<OraclePeer, { kind: 'node' }> {
+  return peer.kind === 'node' && peer.node.name !== subject.node;
+}
+
+/** By which the peer is met; none: nobody knows. */
+export function addressOf(peer: OraclePeer): readonly string[] {
+  if (peer.kind === 'outside') return [peer.address];
+  if (peer.kind !== 'endpoint' && peer.kind !== 'node') return [];
+  const [first] = peer.kind === 'endpoint' ? peer.endpoint.addresses : peer.node.addresses;
+  const address = peer.address ?? first;
+  return address === undefined ? [] : [address];
+}
+
 /** An unknown peer may be anyone: nothing but `all` allows it, and whatever denies someone denies it. */
 function hitsUnknown(verdict: Verdict, peers: readonly RulePeer[]): boolean {
   if (verdict === 'allow') return peers.some((written) => written.kind === 'entity' && written.entity === 'all');
-  return peers.some((written) => written.kind !== 'entity' || written.entity !== 'none');
+  // Names have outside addresses, which are known.
+  return peers.some((written) => written.kind !== 'names' && (written.kind !== 'entity' || written.entity !== 'none'));
 }
 
 /** Labels of the peer as the subject's node sees it (spec 3.1). */
@@ -264,7 +364,9 @@ function hitsPorts(
     if (!('name' in port)) return !hasPorts(traffic) || (port.from <= traffic.port && traffic.port <= port.to);
     return element.direction === 'ingress'
       ? ownNumber(subject, port) === traffic.port
-      : hitsNameOfPeer(element.verdict, port, peer, traffic.port, options.endpoints ?? [subject]);
+      : port.each === true
+        ? peer.kind === 'endpoint' && ownNumber(peer.endpoint, port) === traffic.port
+        : hitsNameOfPeer(element.verdict, port, peer, traffic.port, options.endpoints ?? [subject]);
   });
 }
 
@@ -296,7 +398,7 @@ function hitsNameOfPeer(
   for (const { namedPorts } of alike) {
     for (const own of namedPorts ?? []) if (own.name === name && own.protocol === protocol) numbers.add(own.port);
   }
-  if (verdict === 'deny') return numbers.has(port);
+  if (verdict !== 'allow') return numbers.has(port);
   return peer.kind === 'endpoint' && numbers.size === 1 && numbers.has(port);
 }
 

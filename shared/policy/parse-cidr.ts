@@ -7,31 +7,33 @@ import {
   readPrefix,
   Unreadable,
 } from '@weir/net';
-import { consequence } from './context.ts';
+import type { ElementContext } from './context.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show, textOf } from './problems.ts';
-import type { CidrPeer, Verdict } from './types.ts';
-
-/** A parsed peer; `unsupported` for a CIDR group; undefined when it was reported as invalid. */
-export type CidrSetItem = CidrPeer | 'unsupported' | undefined;
+import type { CidrPeer, RulePeer } from './types.ts';
 
 /** An item of fromCIDR or toCIDR: a prefix, or a bare address for one address. */
 export function parseBareCidr(item: unknown, path: string, problems: Problems): CidrPeer | undefined {
-  const prefix = prefixOf(item, path, false, problems);
+  const prefix = readCidr(item, path, false, problems);
   return prefix === undefined ? undefined : { cidr: formatPrefix(prefix), except: [] };
 }
 
 /** An item of fromCIDRSet or toCIDRSet: exactly one of cidr, cidrGroupRef, cidrGroupSelector; and `except` (spec 1.3, 11 and 12). */
-export function parseCidrSetItem(item: unknown, path: string, verdict: Verdict, problems: Problems): CidrSetItem {
+export function parseCidrSetItem(
+  item: unknown,
+  path: string,
+  context: ElementContext,
+  problems: Problems,
+): readonly RulePeer[] {
   if (!isObject(item)) {
     problems.invalid(path, `${show(item)} is not a CIDR rule: write {cidr: 10.0.0.0/8}`);
-    return undefined;
+    return [];
   }
   checkFields(item, ['cidr', 'cidrGroupRef', 'cidrGroupSelector', 'except'], path, problems);
   const before = problems.count;
   const cidr = textOf(item, 'cidr', path, problems);
   const group = textOf(item, 'cidrGroupRef', path, problems);
   const selector = member(item, 'cidrGroupSelector');
-  if (problems.count > before) return undefined;
+  if (problems.count > before) return [];
   const present = [
     ...(cidr ? ['cidr'] : []),
     ...(group ? ['cidrGroupRef'] : []),
@@ -43,31 +45,20 @@ export function parseCidrSetItem(item: unknown, path: string, verdict: Verdict, 
       path,
       `a CIDR rule has exactly one of cidr, cidrGroupRef and cidrGroupSelector, not ${found}: mend it`,
     );
-    return undefined;
+    return [];
   }
-  const groupField = present[0];
-  if (groupField !== 'cidr') {
-    if (selector === null) {
-      problems.invalid(`${path}.cidrGroupSelector`, 'null would select every group: write {} if that is meant');
-      return undefined;
-    }
-    problems.unsupported(
-      `${path}.${groupField}`,
-      `${groupField} is not supported by Weir yet; ${consequence(verdict)}`,
-    );
-    return 'unsupported';
-  }
-
-  return parseCidrWithExcept(item, path, problems);
+  if (present[0] !== 'cidr') return context.known.cidrGroups.read(item, context, path, problems);
+  const peer = parseCidrWithExcept(item, path, problems);
+  return peer === undefined ? [] : [{ kind: 'cidr', cidr: peer }];
 }
 
 /** `{cidr, except}`: exceptions must lie inside. Undefined when reported. */
 export function parseCidrWithExcept(item: Json, path: string, problems: Problems): CidrPeer | undefined {
-  const outer = prefixOf(member(item, 'cidr'), `${path}.cidr`, true, problems);
+  const outer = readCidr(member(item, 'cidr'), `${path}.cidr`, true, problems);
   const excepts: Prefix[] = [];
   (listOf(item, 'except', path, problems) ?? []).forEach((text, index) => {
     const where = `${path}.except[${index}]`;
-    const inner = prefixOf(text, where, true, problems);
+    const inner = readCidr(text, where, true, problems);
     if (inner === undefined || outer === undefined) return;
     if (prefixContains(outer, inner)) excepts.push(inner);
     else
@@ -80,7 +71,8 @@ export function parseCidrWithExcept(item: Json, path: string, problems: Problems
   return { cidr: formatPrefix(outer), except: [...new Set(excepts.sort(comparePrefixes).map(formatPrefix))] };
 }
 
-function prefixOf(item: unknown, path: string, requireLength: boolean, problems: Problems): Prefix | undefined {
+/** A prefix; undefined when it was reported. */
+export function readCidr(item: unknown, path: string, requireLength: boolean, problems: Problems): Prefix | undefined {
   if (typeof item !== 'string') {
     problems.invalid(path, `${show(item)} is not a CIDR: write a text such as "10.0.0.0/8"`);
     return undefined;

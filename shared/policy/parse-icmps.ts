@@ -1,5 +1,5 @@
 import type { ElementContext } from './context.ts';
-import { mergeRanges } from './parse-ports.ts';
+import { mergeRanges, type ReadPorts } from './parse-ports.ts';
 import { checkFields, isObject, type Json, listOf, member, nearest, type Problems, show, textOf } from './problems.ts';
 import { LAST_TYPE } from './protocols.ts';
 import type { IcmpProtocol, PortRange } from './types.ts';
@@ -56,27 +56,53 @@ const TYPES: Readonly<Record<IcmpProtocol, Readonly<Record<string, number>>>> = 
   },
 };
 
-/** `icmps` of an element: undefined when absent or empty, or its types; none of them: nothing matches. */
-export function parseIcmps(json: Json, context: ElementContext, problems: Problems): readonly PortRange[] | undefined {
-  const items = listOf(json, 'icmps', context.path, problems);
-  if (items === undefined || items.length === 0) return undefined;
+/** Every type of both families: what an item means in a deny that cannot be read. */
+const EVERY_TYPE: readonly PortRange[] = Object.values(FAMILIES).map((protocol) => ({
+  protocol,
+  from: 0,
+  to: LAST_TYPE,
+}));
+
+/** `icmps` of an element. An item without fields is no type. */
+export function parseIcmps(json: Json, context: ElementContext, problems: Problems): ReadPorts {
+  const { value: items, lacks } = problems.lacking(() => listOf(json, 'icmps', context.path, problems));
+  if (lacks) return { listed: 'any', refused: true };
+  if (items === undefined || items.length === 0) return { listed: undefined, refused: false };
+  const unread = context.verdict === 'allow' ? [] : EVERY_TYPE;
   const written = items.flatMap((item, index) => {
-    const path = `${context.path}.icmps[${index}]`;
-    if (!isObject(item)) {
-      problems.invalid(path, `${show(item)} is not an ICMP rule: write {fields: [{family: IPv4, type: EchoRequest}]}`);
-      return [];
-    }
-    checkFields(item, ['fields'], path, problems);
-    const fields = listOf(item, 'fields', path, problems) ?? [];
-    if (fields.length > MAX_FIELDS) {
-      problems.invalid(
-        `${path}.fields`,
-        `there are ${fields.length} types, at most ${MAX_FIELDS} are allowed: split them into several icmps entries`,
-      );
-    }
-    return fields.flatMap((field, at) => parseField(field, `${path}.fields[${at}]`, problems));
+    const read = problems.lacking(() => parseItem(item, `${context.path}.icmps[${index}]`, unread, problems));
+    return read.value ?? unread;
   });
-  return mergeRanges(written);
+  return { listed: mergeRanges(written), refused: false };
+}
+
+/** Undefined: it cannot be read what types it lists. */
+function parseItem(
+  item: unknown,
+  path: string,
+  unread: readonly PortRange[],
+  problems: Problems,
+): readonly PortRange[] | undefined {
+  if (!isObject(item)) {
+    problems.invalid(path, `${show(item)} is not an ICMP rule: write {fields: [{family: IPv4, type: EchoRequest}]}`);
+    return undefined;
+  }
+  const list = problems.lacking(() => {
+    checkFields(item, ['fields'], path, problems);
+    return listOf(item, 'fields', path, problems) ?? [];
+  });
+  const { value: fields } = list;
+  if (fields.length > MAX_FIELDS) {
+    problems.invalid(
+      `${path}.fields`,
+      `there are ${fields.length} types, at most ${MAX_FIELDS} are allowed: split them into several icmps entries`,
+    );
+  }
+  if (list.lacks || fields.length > MAX_FIELDS) return undefined;
+  return fields.flatMap((field, at) => {
+    const read = problems.lacking(() => parseField(field, `${path}.fields[${at}]`, problems));
+    return read.lacks ? unread : read.value;
+  });
 }
 
 function parseField(json: unknown, path: string, problems: Problems): readonly PortRange[] {
@@ -110,6 +136,9 @@ function parseType(value: unknown, protocol: IcmpProtocol, path: string, problem
   problems.invalid(path, () => {
     if (value === undefined || value === null)
       return 'the type is missing: write a number 0..255, or a name such as EchoRequest';
+    const other = protocol === 'ICMP' ? 'IPv6' : 'IPv4';
+    if (typeof value === 'string' && Object.hasOwn(TYPES[FAMILIES[other]], value))
+      return `${show(value)} is no type of ${protocol}: it is one of ${FAMILIES[other]}, for which write family: ${other}`;
     const near = typeof value === 'string' && /[a-z]/i.test(value) ? nearest(value, Object.keys(names)) : undefined;
     const hint =
       near === undefined ? `write a number 0..${LAST_TYPE}, or a name such as EchoRequest` : `did you mean ${near}?`;

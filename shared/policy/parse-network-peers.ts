@@ -15,7 +15,7 @@ import type { RulePeer } from './types.ts';
 
 const POD_NAMESPACE = `k8s:${NAMESPACE_KEY}`;
 
-/** Absent, null and empty lists mean every peer. */
+/** Absent, null and empty lists mean every peer. What cannot be read selects nobody. */
 export function parseNetworkPeers(
   json: Json,
   field: 'from' | 'to',
@@ -23,11 +23,13 @@ export function parseNetworkPeers(
   namespace: string,
   problems: Problems,
 ): 'any' | readonly RulePeer[] {
-  const items = listOf(json, field, path, problems) ?? [];
+  const { value: items = [], lacks } = problems.lacking(() => listOf(json, field, path, problems));
+  if (lacks) return [];
   if (items.length === 0) return 'any';
-  return items
-    .map((item, index) => parsePeer(item, `${path}.${field}[${index}]`, namespace, problems))
-    .filter((peer) => peer !== undefined);
+  return items.flatMap((item, index) => {
+    const read = problems.lacking(() => parsePeer(item, `${path}.${field}[${index}]`, namespace, problems));
+    return read.lacks || read.value === undefined ? [] : [read.value];
+  });
 }
 
 /** Undefined: selects nobody, which is reported. */
@@ -116,5 +118,5 @@ function parseIpBlock(json: unknown, path: string, problems: Problems): RulePeer
   }
   checkFields(json, ['cidr', 'except'], path, problems);
   const cidr = parseCidrWithExcept(json, path, problems);
-  return cidr === undefined ? undefined : { kind: 'cidr', cidr };
+  return cidr === undefined ? undefined : { kind: 'cidr', cidr, everyone: true };
 }

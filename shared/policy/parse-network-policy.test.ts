@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { type ParseResult, parsePolicy, resolve } from './index.ts';
 import { networkPolicyArbitrary } from './testing/network-policies.ts';
+import { allowing } from './testing/parsed.ts';
 
 type Json = Record<string, unknown>;
 const NS = 'k8s:io.kubernetes.pod.namespace';
@@ -80,7 +81,7 @@ describe('the object', () => {
 
   it('is rejected whole, with every problem told', () => {
     const result = knp({ podSelector: {}, ingress: [{ form: [] }, { ports: [{ port: 0 }] }], policyTypes: ['In'] });
-    expect(result.rules).toEqual([]);
+    expect(allowing(result)).toEqual([]);
     expect(found(result)).toEqual([
       'InvalidSpec spec.policyTypes[0]',
       'InvalidSpec spec.ingress[0].form',
@@ -91,6 +92,7 @@ describe('the object', () => {
 });
 
 describe('policyTypes', () => {
+  const CLOSED = ['ingress', 'egress', 'spec.ingress nobody', 'spec.egress nobody'];
   const rule = [{ ports: [{ port: 80 }] }];
   const read = (spec: Json) => {
     const result = knp({ podSelector: {}, ...spec });
@@ -117,12 +119,14 @@ describe('policyTypes', () => {
     [{ policyTypes: ['Egress'], ingress: rule }, ['Warning spec.ingress', 'egress', 'spec.egress nobody']],
     [{ policyTypes: ['Egress'], ingress: [] }, ['egress', 'spec.egress nobody']],
     [{ policyTypes: ['Ingress'], egress: rule, ingress: rule }, ['Warning spec.egress', 'ingress', 'spec.ingress[0]']],
-    [{ policyTypes: ['egress'] }, ['InvalidSpec spec.policyTypes[0]']],
-    [{ policyTypes: ['Ingress', 'constructor'] }, ['InvalidSpec spec.policyTypes[1]']],
-    [{ policyTypes: 'Ingress' }, ['InvalidSpec spec.policyTypes']],
+    // What cannot be read may name a direction.
+    [{ policyTypes: ['egress'] }, ['InvalidSpec spec.policyTypes[0]', ...CLOSED]],
+    [{ policyTypes: ['Ingress', 'constructor'] }, ['InvalidSpec spec.policyTypes[1]', ...CLOSED]],
+    [{ policyTypes: 'Ingress' }, ['InvalidSpec spec.policyTypes', ...CLOSED]],
+    [{ policyTyps: ['Egress'] }, ['InvalidSpec spec.policyTyps', ...CLOSED]],
     [
       { policyTypes: ['Ingress'], egress: [{ ports: [{ port: -1 }] }] },
-      ['InvalidSpec spec.egress[0].ports[0].port', 'Warning spec.egress'],
+      ['InvalidSpec spec.egress[0].ports[0].port', 'Warning spec.egress', 'ingress', 'spec.ingress nobody'],
     ],
   ])('%j', (spec, expected) => {
     expect(read(spec)).toEqual(expected);
@@ -202,7 +206,7 @@ describe('peers', () => {
 
   it('are addresses, canonical', () => {
     expect(selectors({ ipBlock: { cidr: '10.1.2.3/8', except: ['10.9.0.0/16', '10.1.0.0/16'] } })).toEqual([
-      { kind: 'cidr', cidr: { cidr: '10.0.0.0/8', except: ['10.1.0.0/16', '10.9.0.0/16'] } },
+      { kind: 'cidr', cidr: { cidr: '10.0.0.0/8', except: ['10.1.0.0/16', '10.9.0.0/16'] }, everyone: true },
     ]);
   });
 
@@ -256,7 +260,7 @@ describe('peers', () => {
   ])('%j is invalid', (peer, where) => {
     const result = from(peer);
     expect(found(result)).toEqual([`InvalidSpec ${F0}${where}`]);
-    expect(result.rules).toEqual([]);
+    expect(allowing(result)).toEqual([]);
   });
 });
 
@@ -277,13 +281,18 @@ describe('ports', () => {
     expect(texts({ port: 53, protocol: '' })).toEqual(['TCP 53-53', 'UDP 53-53', 'SCTP 53-53']);
     expect(texts({ protocol: 'UDP' })).toEqual(['UDP 0-65535']);
     expect(texts({ port: null })).toEqual(['TCP 0-65535']);
-    expect(texts({ port: 80, endPort: 90 }, { port: 91 })).toEqual(['TCP 80-91']);
+    expect(texts({ port: 80, endPort: 90 }, { port: 91 })).toEqual(['TCP 80-90', 'TCP 91-91']);
     expect(texts({ port: 80, endPort: 80 })).toEqual(['TCP 80-80']);
     expect(texts({ port: 'HTTP' }, { port: 'http' }, { port: 'dns', protocol: 'UDP' })).toEqual([
       'TCP HTTP',
       'TCP http',
       'UDP dns',
     ]);
+  });
+
+  it('a name is the own one of each pod', () => {
+    const own = { protocol: 'TCP', name: 'http', each: true };
+    expect(elements(port({ port: 'http' }))[0]?.ports).toEqual([own]);
   });
 
   it.each([
@@ -316,7 +325,7 @@ describe('ports', () => {
   ])('%j is invalid', (fields, where) => {
     const result = port(fields);
     expect(found(result)).toEqual([`InvalidSpec ${P0}${where}`]);
-    expect(result.rules).toEqual([]);
+    expect(allowing(result)).toEqual([]);
   });
 });
 
@@ -343,9 +352,9 @@ describe('any NetworkPolicy', () => {
     fc.assert(
       fc.property(fc.jsonValue(), fc.jsonValue(), (podSelector, anything) => {
         for (const spec of [anything, { podSelector, ingress: anything }, { podSelector: {}, egress: [anything] }]) {
-          const { rules, problems } = knp(spec);
-          if (problems.some(({ code }) => code === 'InvalidSpec')) expect(rules).toEqual([]);
-          else expect(rules).toHaveLength(1);
+          const { rules, refused, problems } = knp(spec);
+          expect(rules).toHaveLength(refused ? 0 : 1);
+          if (refused) expect(problems.map(({ code }) => code)).toContain('InvalidSpec');
         }
         for (const item of [{ from: [anything] }, { ports: [anything] }]) expect(ingress(item).problems).toBeDefined();
       }),

@@ -3,6 +3,7 @@
  * `ingress: [{}]` allows everything, an element without `from` means every peer.
  */
 import { canonicalSelector, NAMESPACE_KEY } from '@weir/labels';
+import { refusedElement } from './parse-element.ts';
 import { parseNetworkPeers, podRequirements } from './parse-network-peers.ts';
 import { parseNetworkPorts } from './parse-network-ports.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show } from './problems.ts';
@@ -18,12 +19,18 @@ export function parseNetworkPolicySpec(
   problems: Problems,
 ): Rule | undefined {
   if (!isObject(json)) {
-    problems.invalid(path, `${show(json)} is not the spec of a NetworkPolicy: write podSelector, ingress, egress`);
+    problems.essential(() => {
+      problems.invalid(path, `${show(json)} is not the spec of a NetworkPolicy: write podSelector, ingress, egress`);
+    });
     return undefined;
   }
-  checkFields(json, ['podSelector', 'ingress', 'egress', 'policyTypes'], path, problems);
-  const subject = parseSubject(json, path, problems);
-  const types = parsePolicyTypes(json, path, problems);
+  const named = problems.lacking(() => {
+    checkFields(json, ['podSelector', 'ingress', 'egress', 'policyTypes'], path, problems);
+    return parsePolicyTypes(json, path, problems);
+  });
+  const subject = problems.essential(() => parseSubject(json, path, problems));
+  // What is not read may name a direction.
+  const types: ReadonlySet<Direction> = named.lacks ? new Set(['ingress', 'egress']) : named.value;
   const elements = [
     ...parseDirection(json, 'ingress', types, path, namespace, problems),
     ...parseDirection(json, 'egress', types, path, namespace, problems),
@@ -63,16 +70,14 @@ function parseSubject(json: Json, path: string, problems: Problems) {
 function parsePolicyTypes(json: Json, path: string, problems: Problems): ReadonlySet<Direction> {
   const types = new Set<Direction>();
   const items = listOf(json, 'policyTypes', path, problems) ?? [];
-  const before = problems.count;
-  items.forEach((item, index) => {
+  for (const [index, item] of items.entries()) {
     const direction = typeof item === 'string' && Object.hasOwn(TYPES, item) ? TYPES[item] : undefined;
     if (direction !== undefined) types.add(direction);
     else problems.invalid(`${path}.policyTypes[${index}]`, `${show(item)} is no policy type: write Ingress or Egress`);
-  });
-  if (problems.count > before) return new Set(['ingress', 'egress']);
+  }
   if (items.length > 0) return types;
-  const egress = member(json, 'egress');
-  return new Set(Array.isArray(egress) && egress.length > 0 ? ['ingress', 'egress'] : ['ingress']);
+  const egress = member(json, 'egress') ?? [];
+  return new Set(Array.isArray(egress) && egress.length === 0 ? ['ingress'] : ['ingress', 'egress']);
 }
 
 function parseDirection(
@@ -85,9 +90,7 @@ function parseDirection(
 ): RuleElement[] {
   const where = `${path}.${direction}`;
   const items = listOf(json, direction, path, problems) ?? [];
-  const elements = items
-    .map((item, index) => parseElement(item, `${where}[${index}]`, direction, namespace, problems))
-    .filter((element) => element !== undefined);
+  const elements = items.map((item, index) => parseElement(item, `${where}[${index}]`, direction, namespace, problems));
   if (!types.has(direction)) {
     if (items.length > 0) {
       problems.warn(
@@ -98,7 +101,7 @@ function parseDirection(
     return [];
   }
   // Default deny rides on elements: a direction without any still denies all.
-  return elements.length > 0 ? elements : [{ direction, verdict: 'allow', peers: [], ports: 'any', path: where }];
+  return elements.length > 0 ? elements : [refusedElement({ direction, verdict: 'allow', path: where })];
 }
 
 function parseElement(
@@ -107,18 +110,15 @@ function parseElement(
   direction: Direction,
   namespace: string,
   problems: Problems,
-): RuleElement | undefined {
+): RuleElement {
+  const verdict = 'allow';
   if (!isObject(json)) {
     problems.invalid(path, `${show(json)} is not a rule: write an object, {} allows everything`);
-    return undefined;
+    return refusedElement({ direction, verdict, path });
   }
   const side = direction === 'ingress' ? 'from' : 'to';
-  checkFields(json, [side, 'ports'], path, problems);
-  return {
-    direction,
-    verdict: 'allow',
-    peers: parseNetworkPeers(json, side, path, namespace, problems),
-    ports: parseNetworkPorts(json, path, problems),
-    path,
-  };
+  const { lacks } = problems.lacking(() => checkFields(json, [side, 'ports'], path, problems));
+  const peers = parseNetworkPeers(json, side, path, namespace, problems);
+  const ports = parseNetworkPorts(json, path, problems);
+  return lacks ? refusedElement({ direction, verdict, path }) : { direction, verdict, peers, ports, path };
 }

@@ -5,11 +5,17 @@ import { checkFields, isObject, type Json, listOf, member, type Problems, show }
 import { LAST_PORT, PORT_PROTOCOLS } from './protocols.ts';
 import type { PortProtocol, RulePort } from './types.ts';
 
-/** Absent, null and empty lists mean every port and protocol. */
+/** Absent, null and empty lists mean every port and protocol. What cannot be read is no port. */
 export function parseNetworkPorts(json: Json, path: string, problems: Problems): 'any' | readonly RulePort[] {
-  const items = listOf(json, 'ports', path, problems) ?? [];
+  const { value: items = [], lacks } = problems.lacking(() => listOf(json, 'ports', path, problems));
+  if (lacks) return [];
   if (items.length === 0) return 'any';
-  return canonicalPorts(items.flatMap((item, index) => parsePort(item, `${path}.ports[${index}]`, problems)));
+  return canonicalPorts(
+    items.flatMap((item, index) => {
+      const read = problems.lacking(() => parsePort(item, `${path}.ports[${index}]`, problems));
+      return read.lacks ? [] : read.value;
+    }),
+  );
 }
 
 function parsePort(json: unknown, path: string, problems: Problems): readonly RulePort[] {
@@ -24,7 +30,7 @@ function parsePort(json: unknown, path: string, problems: Problems): readonly Ru
   const last = parseEndPort(member(json, 'endPort') ?? undefined, `${path}.endPort`, port, problems);
   if (problems.count > before) return [];
   return protocols.map((protocol) => {
-    if (typeof port === 'string') return { protocol, name: port };
+    if (typeof port === 'string') return { protocol, name: port, each: true };
     return port === undefined ? { protocol, from: 0, to: LAST_PORT } : { protocol, from: port, to: last ?? port };
   });
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { parseBareRules } from './index.ts';
-import { deny, E0, found, ingress, type Json, P0, port, WEB } from './testing/parsed.ts';
+import { allowing, deny, E0, found, ingress, type Json, P0, port, WEB } from './testing/parsed.ts';
 
 describe('ports', () => {
   const ranges = (...fields: unknown[]) => {
@@ -12,7 +12,7 @@ describe('ports', () => {
       : ports?.map((one) => ('name' in one ? `${one.protocol} ${one.name}` : `${one.protocol} ${one.from}-${one.to}`));
   };
 
-  it('are ranges of a protocol, sorted and joined', () => {
+  it('are ranges of a protocol, sorted, each as it is written', () => {
     expect(ranges({ port: '80', protocol: 'TCP' })).toEqual(['TCP 80-80']);
     expect(ranges({ port: '80', protocol: 'tcp', endPort: 0 })).toEqual(['TCP 80-80']);
     expect(ranges({ port: '80', protocol: 'TCP', endPort: 70 })).toEqual(['TCP 80-80']);
@@ -27,7 +27,7 @@ describe('ports', () => {
         { port: '80', protocol: 'TCP', endPort: 81 },
         { port: '9', protocol: 'TCP' },
       ),
-    ).toEqual(['TCP 9-9', 'TCP 80-82']);
+    ).toEqual(['TCP 9-9', 'TCP 80-81', 'TCP 82-82']);
     expect(ranges()).toEqual([]);
     expect(deny({ toPorts: [{ ports: [] }] }).rules[0]?.elements[0]).toMatchObject({ peers: 'any', ports: [] });
     expect(ingress({ fromEntities: ['all'], toPorts: [] }).rules[0]?.elements[0]?.ports).toBe('any');
@@ -81,6 +81,17 @@ describe('ports', () => {
     expect(found(port(fields))).toEqual([`InvalidSpec ${P0}.${member}`]);
   });
 
+  it.each([
+    ['TCPP', 'write TCP, UDP, SCTP or ANY, or without a port IGMP, IPIP, IPV6, GRE, ESP, AH or VRRP'],
+    ['ICMPv6', 'write ICMP under icmps'],
+    ['1', 'write ICMP under icmps'],
+    ['58', 'write ICMP under icmps'],
+    ['6', 'write TCP'],
+    ['47', 'write GRE'],
+  ])('of protocol %s are told what to write', (protocol, hint) => {
+    expect(port({ protocol }).problems[0]?.message).toBe(`"${protocol}" is no protocol of ports: ${hint}`);
+  });
+
   it('are at most 40 in an entry', () => {
     const many = (count: number) =>
       found(ingress({ toPorts: [{ ports: Array.from({ length: count }, (_, i) => ({ port: String(i + 1) })) }] }));
@@ -124,7 +135,7 @@ describe('protocols without ports', () => {
     [{ protocol: '112' }, 'protocol'],
   ])('%j is invalid at %s', (fields, member) => {
     expect(found(port(fields))).toContain(`InvalidSpec ${P0}.${member}`);
-    expect(port(fields).rules).toEqual([]);
+    expect(allowing(port(fields))).toEqual([]);
   });
 
   it('stand beside others, each once, and are not in ANY', () => {

@@ -1,7 +1,7 @@
 import { compareText, type LabelSelector, parseLabel } from '@weir/labels';
 import { type Known, type RuleScope, readSelector, warnOfUnseenLabels } from './context.ts';
-import { subjectSelector } from './namespace.ts';
-import { parseElement } from './parse-element.ts';
+import { isPositive, subjectSelector } from './namespace.ts';
+import { parseElement, refusedElement } from './parse-element.ts';
 import {
   checkFields,
   childPath,
@@ -9,10 +9,12 @@ import {
   type Json,
   listOf,
   member,
+  nearest,
   type Problems,
   show,
   textOf,
 } from './problems.ts';
+import { oddSpelling } from './spellings.ts';
 import type { Direction, Rule, RuleElement, Verdict } from './types.ts';
 
 /** And `nodeSelector`, of cluster-wide policies. */
@@ -40,6 +42,9 @@ export const ELEMENT_LISTS: readonly {
   { field: 'egressDeny', direction: 'egress', verdict: 'deny' },
 ];
 
+/** Fields of one rule that have no known name, of which each is compared with all that have. */
+const MOST_UNKNOWN = 100;
+
 /** Parses one rule. Undefined when there is nothing to enforce: it is not readable, or it selects nodes (host firewall off). */
 export function parseRule(
   json: unknown,
@@ -49,32 +54,31 @@ export function parseRule(
   problems: Problems,
 ): Rule | undefined {
   if (!isObject(json)) {
-    problems.invalid(path, `${show(json)} is not a rule: write an object with endpointSelector and ingress or egress`);
+    problems.essential(() => {
+      problems.invalid(
+        path,
+        `${show(json)} is not a rule: write an object with endpointSelector and ingress or egress`,
+      );
+    });
     return undefined;
   }
   if (scope.kind === 'CiliumNetworkPolicy') checkFields(json, RULE_FIELDS, path, problems, ['nodeSelector']);
   else checkFields(json, [...RULE_FIELDS, 'nodeSelector'], path, problems);
-  const subject = parseSubject(json, path, scope, problems);
+  const subject = problems.essential(() => parseSubject(json, path, scope, known, problems));
 
-  const elements: RuleElement[] = [];
-  let count = 0;
-  for (const { field, direction, verdict } of ELEMENT_LISTS) {
-    const items = listOf(json, field, path, problems) ?? [];
-    count += items.length;
-    items.forEach((item, index) => {
-      const element = parseElement(
-        item,
-        { path: `${path}.${field}[${index}]`, direction, verdict, scope, known },
-        problems,
+  const asksInit = scope.kind === 'CiliumClusterwideNetworkPolicy' && subject !== undefined && isOfInit(subject);
+  const peerScope = asksInit ? { ...scope, init: true as const } : scope;
+  const elements = [
+    ...parseLists(json, path, peerScope, known, problems),
+    ...misspelt(json, path, peerScope, known, problems),
+  ];
+  if (elements.length === 0) {
+    problems.essential(() => {
+      problems.invalid(
+        path,
+        'ingress, ingressDeny, egress and egressDeny are all empty: write at least one element (to deny all, write ingress: [{}])',
       );
-      if (element !== undefined) elements.push(element);
     });
-  }
-  if (count === 0) {
-    problems.invalid(
-      path,
-      'ingress, ingressDeny, egress and egressDeny are all empty: write at least one element (to deny all, write ingress: [{}])',
-    );
   }
 
   const has = {
@@ -97,7 +101,52 @@ export function parseRule(
   };
 }
 
-function parseSubject(json: Json, path: string, scope: RuleScope, problems: Problems): LabelSelector | undefined {
+/** Whether it asks for pods that are not known yet. */
+function isOfInit({ requirements }: LabelSelector): boolean {
+  return requirements.some((each) => each.key === 'reserved:init' && isPositive(each));
+}
+
+function parseLists(json: Json, path: string, scope: RuleScope, known: Known, problems: Problems): RuleElement[] {
+  const elements: RuleElement[] = [];
+  for (const { field, direction, verdict } of ELEMENT_LISTS) {
+    const { value: items, lacks } = problems.lacking(() => listOf(json, field, path, problems));
+    if (lacks) elements.push(refusedElement({ path: `${path}.${field}`, direction, verdict }));
+    for (const [index, item] of (items ?? []).entries()) {
+      const context = { path: `${path}.${field}[${index}]`, direction, verdict, scope, known };
+      for (const element of parseElement(item, context, problems)) elements.push(element);
+    }
+  }
+  return elements;
+}
+
+/** A list of a misspelt name leaves its direction closed, and denies what it may mean. */
+function misspelt(json: Json, path: string, scope: RuleScope, known: Known, problems: Problems): RuleElement[] {
+  const fields = [...RULE_FIELDS, 'nodeSelector'];
+  const unknown = Object.keys(json).filter((field) => !fields.includes(field) && json[field] !== null);
+  // Too many to compare: any of the lists may be among them.
+  if (unknown.length > MOST_UNKNOWN)
+    return ELEMENT_LISTS.map(({ direction, verdict }) => refusedElement({ path, direction, verdict }));
+  return unknown.flatMap((field) => {
+    const value = json[field];
+    const near = nearest(field, fields);
+    const list = ELEMENT_LISTS.find((each) => each.field === near);
+    if (list === undefined) return [];
+    const { direction, verdict } = list;
+    const at = childPath(path, field);
+    if (verdict === 'allow' || !Array.isArray(value)) return [refusedElement({ path: at, direction, verdict })];
+    return value.flatMap((item: unknown, index) =>
+      parseElement(item, { path: `${at}[${index}]`, direction, verdict, scope, known }, problems),
+    );
+  });
+}
+
+function parseSubject(
+  json: Json,
+  path: string,
+  scope: RuleScope,
+  known: Known,
+  problems: Problems,
+): LabelSelector | undefined {
   const hasEndpoint = member(json, 'endpointSelector') !== undefined;
   const hasNode = member(json, 'nodeSelector') !== undefined;
   if (hasEndpoint && hasNode) {
@@ -119,6 +168,7 @@ function parseSubject(json: Json, path: string, scope: RuleScope, problems: Prob
     } else if (member(json, 'nodeSelector') === null) {
       problems.invalid(nodePath, 'null would select every node: write {} if that is meant');
     } else {
+      readSelector(member(json, 'nodeSelector'), nodePath, problems);
       problems.unsupported(
         nodePath,
         'rules for nodes are not enforced: the host firewall is off, so this rule has no effect',
@@ -134,6 +184,11 @@ function parseSubject(json: Json, path: string, scope: RuleScope, problems: Prob
   }
   const selector = readSelector(written, where, problems);
   if (selector === undefined || hasNode) return undefined;
+  const odd = oddSpelling(written, known.stack);
+  if (odd !== undefined) {
+    problems.invalid(`${where}${odd.path}`, odd.message);
+    return undefined;
+  }
   warnOfUnseenLabels(selector, where, problems);
   return subjectSelector(selector, where, scope, problems);
 }

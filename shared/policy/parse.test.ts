@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import { parseBareRules, parsePolicy } from './index.ts';
-import { cnp, deny, E0, egress, found, ingress, type Json, WEB } from './testing/parsed.ts';
+import { allowing, cnp, deny, E0, egress, found, ingress, type Json, WEB } from './testing/parsed.ts';
 
 describe('the object', () => {
   const rule = { endpointSelector: {}, ingress: [{}] };
@@ -32,11 +32,11 @@ describe('the object', () => {
     expect(rules.map(({ path }) => path)).toEqual(['spec', 'specs[0]', 'specs[1]']);
   });
 
-  it('is rejected whole when one rule is invalid, with every problem told', () => {
+  it('has every problem of a rule told', () => {
     const result = cnp(rule, {
       specs: [{ endpointSelector: {}, ingress: [{ fromEntities: ['wrold'] }], egress: [{ to: 1 }] }],
     });
-    expect(result.rules).toEqual([]);
+    expect(allowing(result)).toEqual([]);
     expect(found(result)).toEqual([
       'InvalidSpec specs[0].ingress[0].fromEntities[0]',
       'InvalidSpec specs[0].egress[0].to',
@@ -196,7 +196,7 @@ describe('peers', () => {
   ])('%j is invalid at %s', (element, path) => {
     const result = ingress(element);
     expect(found(result)).toEqual([`InvalidSpec ${E0}.${path}`]);
-    expect(result.rules).toEqual([]);
+    expect(allowing(result)).toEqual([]);
   });
 
   it('are canonical', () => {
@@ -216,30 +216,33 @@ describe('what is not supported', () => {
   const ports = { toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }] }] };
   const l7 = (member: Json) => ({ toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], ...member }] });
   const cases: [string, Json, string][] = [
-    ['egress', { toFQDNs: [{ matchName: 'x.org' }] }, 'toFQDNs'],
     ['egress', { toGroups: [{ aws: {} }], ...ports }, 'toGroups'],
-    ['egress', { toNodes: [{}] }, 'toNodes'],
-    ['ingress', { fromNodes: [{}], ...ports }, 'fromNodes'],
+    ['ingress', { fromGroups: [{}], ...ports }, 'fromGroups'],
     ['ingress', { fromGroups: [{}] }, 'fromGroups'],
     ['ingress', { fromRequires: [{}], fromEndpoints: api }, 'fromRequires'],
     ['ingress', { fromEndpoints: api, authentication: { mode: 'required' } }, 'authentication.mode'],
-    ['ingress', { fromCIDRSet: [{ cidr: '10.0.0.0/8' }, { cidrGroupRef: 'g' }] }, 'fromCIDRSet[1].cidrGroupRef'],
-    ['ingress', { fromCIDRSet: [{ cidrGroupSelector: {} }] }, 'fromCIDRSet[0].cidrGroupSelector'],
     ['ingress', { fromEndpoints: api, ...l7({ rules: { http: [{}] } }) }, 'toPorts[0].rules'],
     ['ingress', { fromEndpoints: api, ...l7({ rules: { l7proto: 'x' } }) }, 'toPorts[0].rules'],
     ['egress', l7({ serverNames: ['x.org'] }), 'toPorts[0].serverNames'],
-    ['egress', l7({ listener: { name: 'x' } }), 'toPorts[0].listener'],
-    ['egress', l7({ terminatingTLS: {} }), 'toPorts[0].terminatingTLS'],
-    ['egress', l7({ originatingTLS: {} }), 'toPorts[0].originatingTLS'],
+    ['egress', l7({ listener: { name: 'x', envoyConfig: { name: 'y' } } }), 'toPorts[0].listener'],
+    ['egress', l7({ terminatingTLS: { secret: { name: 'x' } } }), 'toPorts[0].terminatingTLS'],
+    ['egress', l7({ originatingTLS: { secret: { name: 'x' } } }), 'toPorts[0].originatingTLS'],
     ['ingress', { fromEndpoints: [{ matchLabels: { 'reserved:host': '', app: 'x' } }] }, 'fromEndpoints[0]'],
     ['ingress', { fromEndpoints: [{ matchLabels: { 'cidr:10.0.0.0/8': '' } }] }, 'fromEndpoints[0]'],
   ];
 
-  it.each(cases)('in an allow of %s, %j, selects nothing and keeps default deny', (list, element, path) => {
+  it.each(cases)('in an allow of %s, %j, allows nothing and keeps default deny', (list, element, path) => {
     const result = list === 'ingress' ? ingress(element) : egress(element);
     expect(found(result)).toEqual([`UnsupportedField spec.${list}[0].${path}`]);
-    expect(result.rules[0]?.elements[0]?.peers).toEqual([]);
+    expect(allowing(result)).toEqual([]);
     expect(result.rules[0]?.defaultDeny[list === 'ingress' ? 'ingress' : 'egress']).toBe(true);
+  });
+
+  it('leaves the other peers of an allow as they are', () => {
+    const odd = { matchLabels: { 'reserved:host': '', app: 'x' } };
+    const result = ingress({ fromEndpoints: [...api, odd] });
+    expect(found(result)).toEqual([`UnsupportedField ${E0}.fromEndpoints[1]`]);
+    expect(result.rules[0]?.elements[0]?.peers).toMatchObject([{ kind: 'endpoints' }]);
   });
 
   it('in a deny is taken at its widest', () => {
@@ -250,23 +253,24 @@ describe('what is not supported', () => {
       return { peers, ports };
     };
     const tcp80 = [{ protocol: 'TCP', from: 80, to: 80 }];
-    expect(element({ fromNodes: [{}], ...ports })).toEqual({ peers: 'any', ports: tcp80 });
-    expect(element({ fromCIDRSet: [{ cidr: '10.0.0.0/8' }, { cidrGroupRef: 'g' }] })).toEqual({
-      peers: 'any',
-      ports: 'any',
+    const world = { kind: 'entity', entity: 'world' };
+    expect(element({ fromGroups: [{}], ...ports })).toEqual({ peers: [world], ports: tcp80 });
+    expect(element({ fromRequires: [{}], fromEndpoints: api, ...ports })).toMatchObject({
+      peers: [{ kind: 'endpoints' }],
+      ports: tcp80,
     });
-    expect(element({ fromRequires: [{}], fromEndpoints: api, ...ports })).toEqual({ peers: 'any', ports: tcp80 });
+    expect(element({ fromRequires: [{}], ...ports })).toEqual({ peers: 'any', ports: tcp80 });
   });
 
   it('leaves the other elements and rules as they are', () => {
-    const result = ingress({ fromNodes: [{}] }, { fromEntities: ['world'] });
+    const result = ingress({ fromGroups: [{}] }, { fromEntities: ['world'] });
     expect(result.rules[0]?.elements.map(({ peers }) => peers)).toEqual([[], [{ kind: 'entity', entity: 'world' }]]);
   });
 
   it('does not hide what is invalid', () => {
-    const result = ingress({ fromNodes: [{}] }, { fromEntities: ['x'] });
-    expect(result.rules).toEqual([]);
-    expect(found(result)).toEqual([`UnsupportedField ${E0}.fromNodes`, 'InvalidSpec spec.ingress[1].fromEntities[0]']);
+    const result = ingress({ fromGroups: [{}] }, { fromEntities: ['x'] });
+    expect(allowing(result)).toEqual([]);
+    expect(found(result)).toEqual([`UnsupportedField ${E0}.fromGroups`, 'InvalidSpec spec.ingress[1].fromEntities[0]']);
   });
 
   it('yields no rule for nodes, but says so', () => {
@@ -310,7 +314,7 @@ describe('labels that are part of no identity', () => {
     expect(problems.map(({ code, path, message }) => `${code} ${path}: ${message.split(' is ')[0]}`)).toEqual([
       'Warning spec.endpointSelector: the label "controller-uid"',
       'Warning spec.ingressDeny[0].fromEndpoints[0]: the label "pod-template-hash"',
-      'Warning spec.egress[0].toEndpoints[1]: the label "statefulset.kubernetes.io/pod-name"',
+      'UnsupportedField spec.egress[0].toEndpoints[1]: the label "statefulset.kubernetes.io/pod-name"',
     ]);
   });
 

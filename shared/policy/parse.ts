@@ -1,15 +1,18 @@
 /**
- * JSON -> Rule. Never throws on JSON: every problem is reported with its path. One `InvalidSpec` empties the result; of an
- * element with an `UnsupportedField`, an allow selects nothing and a deny is taken at its widest.
+ * JSON -> Rule. Never throws on JSON: every problem is reported with its path. What cannot be read of a rule, or is not supported, allows nothing and
+ * denies all that it may mean; the rest of the policy stands, default deny included. Only where it cannot be read whom a rule is about, or which
+ * object this is, the result is empty (`refused`).
  */
 
 import { DEEPEST, depthIn } from '@weir/process/depth';
+import { CidrGroupReader, NO_CIDR_GROUPS } from './cidr-groups.ts';
 import type { Known, RuleScope } from './context.ts';
 import { parseNetworkPolicySpec } from './parse-network-policy.ts';
 import { parseRule } from './parse-rule.ts';
 import { checkFields, childPath, isObject, type Json, member, Problems, show } from './problems.ts';
 import { NO_SERVICES, ServiceReader } from './services.ts';
-import type { ParseResult, PolicyKind, Rule, ServiceView } from './types.ts';
+import { StackWords } from './stack.ts';
+import type { ParseResult, PolicyKind, Referents, Rule } from './types.ts';
 
 const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'status'];
 
@@ -17,27 +20,24 @@ const OBJECT_FIELDS = ['apiVersion', 'kind', 'metadata', 'spec', 'specs', 'statu
  * Parses a CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy, the whole Kubernetes object. `spec` and `specs`
  * (not in a NetworkPolicy) may both be set; the policy is their union. `kind` is what it must be; the object's own `kind` may be
  * absent, as in lists. The annotation `policy.cilium.io/name` is not looked at: a policy goes by the name of its object.
- * @param services those that `toServices` may mean. Default: none
+ * @param referents what it may refer to. Default: there is nothing, and nobody knows which families of addresses there are
  */
 export function parsePolicy(
   object: unknown,
   kind: Exclude<PolicyKind, 'BareRules'>,
-  services: ServiceView = NO_SERVICES,
+  referents: Partial<Referents> = {},
 ): ParseResult {
   const problems = new Problems();
-  const nothing = (): ParseResult => ({ rules: [], problems: problems.list, services: [] });
-  if (isTooDeep(object, problems)) return nothing();
-  if (!isObject(object)) {
-    problems.invalid('$', `${show(object)} is not a policy: write an object with metadata and spec`);
-    return nothing();
-  }
+  if (!isReadable(object, problems)) return { ...resultOf([], problems), refused: true };
   if (kind === 'NetworkPolicy') return parseNetworkPolicy(object, problems);
   checkFields(object, OBJECT_FIELDS, '', problems);
-  checkHeader(object, kind, problems);
-  const scope = scopeOfObject(object, kind, problems);
+  const scope = problems.essential(() => {
+    checkHeader(object, kind, problems);
+    return scopeOfObject(object, kind, problems);
+  });
 
   const rules: Rule[] = [];
-  const known = knownOf(services);
+  const known = knownOf(referents);
   const read = (json: unknown, path: string) => {
     const rule = parseRule(json, path, scope, known, problems);
     if (rule !== undefined) rules.push(rule);
@@ -46,22 +46,52 @@ export function parsePolicy(
   const specs = member(object, 'specs');
   const hasSpec = spec !== undefined && spec !== null;
   if (hasSpec) read(spec, 'spec');
+  problems.essential(() => checkSpecs(specs, hasSpec, problems));
   if (Array.isArray(specs)) {
-    if (specs.length === 0 && !hasSpec)
-      problems.invalid('specs', 'the list is empty and there is no spec: write at least one rule');
     specs.forEach((json: unknown, index) => {
       read(json, `specs[${index}]`);
     });
+  }
+  return resultOf(rules, problems, known);
+}
+
+function checkSpecs(specs: unknown, hasSpec: boolean, problems: Problems): void {
+  if (Array.isArray(specs)) {
+    if (specs.length === 0 && !hasSpec)
+      problems.invalid('specs', 'the list is empty and there is no spec: write at least one rule');
   } else if (specs !== undefined && specs !== null) {
     problems.invalid('specs', `${show(specs)} is not a list of rules: write a list, or one rule under spec`);
   } else if (!hasSpec) {
     problems.invalid('spec', 'the policy has neither spec nor specs: write a rule under spec');
   }
-  return { rules: problems.hasInvalid ? [] : rules, problems: problems.list, services: known.services.refs };
 }
 
-function knownOf(services: ServiceView): Known & { readonly services: ServiceReader } {
-  return { peers: new Map(), services: new ServiceReader(services) };
+function resultOf(rules: readonly Rule[], problems: Problems, known?: References): ParseResult {
+  const { refused } = problems;
+  const references = {
+    services: known?.services.refs ?? [],
+    cidrGroups: known?.cidrGroups.refs ?? [],
+    byStack: known?.stack.used ?? false,
+  };
+  return { rules: refused ? [] : rules, refused, problems: problems.list, ...references };
+}
+
+interface References extends Known {
+  readonly services: ServiceReader;
+  readonly cidrGroups: CidrGroupReader;
+}
+
+function knownOf({
+  services = NO_SERVICES,
+  cidrGroups = NO_CIDR_GROUPS,
+  stack = 'unknown',
+}: Partial<Referents>): References {
+  return {
+    peers: new Map(),
+    services: new ServiceReader(services),
+    cidrGroups: new CidrGroupReader(cidrGroups),
+    stack: new StackWords(stack),
+  };
 }
 
 function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
@@ -72,31 +102,41 @@ function parseNetworkPolicy(object: Json, problems: Problems): ParseResult {
     '',
     problems,
   );
-  checkHeader(object, kind, problems);
-  const namespace = namespaceOf(object, kind, problems);
+  const namespace = problems.essential(() => {
+    checkHeader(object, kind, problems);
+    return namespaceOf(object, kind, problems);
+  });
   const rule = parseNetworkPolicySpec(member(object, 'spec'), 'spec', namespace, problems);
-  return { rules: problems.hasInvalid || rule === undefined ? [] : [rule], problems: problems.list, services: [] };
+  return resultOf(rule === undefined ? [] : [rule], problems);
 }
 
 /**
  * Parses Cilium's older bare form: a list of rules, each with its `labels`, no Kubernetes object around them. Selectors are
- * taken as written: no namespace is needed and none is added.
+ * taken as written: no namespace is needed and none is added, and world-ipv4 is the world of IPv4 whatever families the cluster has.
  */
 export function parseBareRules(json: unknown): ParseResult {
   const problems = new Problems();
-  if (isTooDeep(json, problems)) return { rules: [], problems: problems.list, services: [] };
-  if (!Array.isArray(json)) {
-    problems.invalid('$', `${show(json)} is not a list of rules: write [ {endpointSelector: ..., ingress: ...} ]`);
-    return { rules: [], problems: problems.list, services: [] };
-  }
-  if (json.length === 0) problems.invalid('$', 'the list holds no rule: write at least one');
+  const list = problems.essential(() => {
+    if (isTooDeep(json, problems)) return [];
+    if (!Array.isArray(json))
+      problems.invalid('$', `${show(json)} is not a list of rules: write [ {endpointSelector: ..., ingress: ...} ]`);
+    else if (json.length === 0) problems.invalid('$', 'the list holds no rule: write at least one');
+    return Array.isArray(json) ? json : [];
+  });
   const rules: Rule[] = [];
-  const known = knownOf(NO_SERVICES);
-  json.forEach((item: unknown, index) => {
+  const known = knownOf({ stack: 'dual' });
+  list.forEach((item: unknown, index) => {
     const rule = parseRule(item, `[${index}]`, { kind: 'BareRules' }, known, problems);
     if (rule !== undefined) rules.push(rule);
   });
-  return { rules: problems.hasInvalid ? [] : rules, problems: problems.list, services: [] };
+  return resultOf(rules, problems);
+}
+
+function isReadable(object: unknown, problems: Problems): object is Json {
+  if (isTooDeep(object, problems)) return false;
+  if (isObject(object)) return true;
+  problems.invalid('$', `${show(object)} is not a policy: write an object with metadata and spec`);
+  return false;
 }
 
 /** Nothing of it is looked at then: to print or compare it may take more than the stack. */

@@ -33,7 +33,7 @@ export function namedPortKey({ protocol, name }: NamedPort): string {
 /** Sorted by protocol and name, each once. */
 export function uniqueNames(ports: Iterable<NamedPort>): NamedPort[] {
   const byKey = new Map<string, NamedPort>();
-  for (const { protocol, name } of ports) byKey.set(namedPortKey({ protocol, name }), { protocol, name });
+  for (const port of ports) byKey.set(namedPortKey(port), port);
   return [...byKey.values()].sort(
     (a, b) => PORT_PROTOCOLS.indexOf(a.protocol) - PORT_PROTOCOLS.indexOf(b.protocol) || (a.name < b.name ? -1 : 1),
   );

@@ -28,6 +28,8 @@ export class Problems {
   readonly #told: PolicyProblem[] = [];
   readonly #counts = { ...NONE };
   readonly #untold = { ...NONE };
+  #refused = false;
+  #bounded = 0;
 
   get list(): readonly PolicyProblem[] {
     const codes = Object.keys(this.#counts) as PolicyProblem['code'][];
@@ -58,12 +60,39 @@ export class Problems {
     this.#add('UnsupportedField', path, message);
   }
 
+  /** The same of what is read as something that stands for all that it may mean, or for nobody: so nothing is `lacking`. */
+  bounded(path: Text, message: Text): void {
+    this.unsupported(path, message);
+    this.#bounded += 1;
+  }
+
   warn(path: Text, message: Text): void {
     this.#add('Warning', path, message);
   }
 
-  get hasInvalid(): boolean {
-    return this.#counts.InvalidSpec > 0;
+  /** Something invalid was found in what decides whom the object is about, and where: nothing of it counts. */
+  get refused(): boolean {
+    return this.#refused;
+  }
+
+  /** What is invalid in what `read` reads refuses the whole object. */
+  essential<T>(read: () => T): T {
+    const before = this.#counts.InvalidSpec;
+    const value = read();
+    if (this.#counts.InvalidSpec > before) this.#refused = true;
+    return value;
+  }
+
+  /** Whether `read` finds something that is not as it must be: what it returns then lacks that part. */
+  lacking<T>(read: () => T): { readonly value: T; readonly lacks: boolean } {
+    const before = this.#bad;
+    const value = read();
+    return { value, lacks: this.#bad > before };
+  }
+
+  get #bad(): number {
+    const { InvalidSpec, BudgetExceeded, UnsupportedField } = this.#counts;
+    return InvalidSpec + BudgetExceeded + UnsupportedField - this.#bounded;
   }
 
   #add(code: PolicyProblem['code'], path: Text, message: Text, count = 1): void {

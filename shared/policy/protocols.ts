@@ -2,7 +2,7 @@
 import type { IcmpProtocol, PortProtocol, RuleProtocol, WholeProtocol } from './types.ts';
 
 export const PORT_PROTOCOLS: readonly PortProtocol[] = ['TCP', 'UDP', 'SCTP'];
-export const ICMP_PROTOCOLS: readonly IcmpProtocol[] = ['ICMP', 'ICMPv6'];
+const ICMP_PROTOCOLS: readonly IcmpProtocol[] = ['ICMP', 'ICMPv6'];
 export const WHOLE_PROTOCOLS: readonly WholeProtocol[] = ['IGMP', 'IPIP', 'IPV6', 'GRE', 'ESP', 'AH', 'VRRP'];
 /** In the order of rules. */
 export const RULE_PROTOCOLS: readonly RuleProtocol[] = [...PORT_PROTOCOLS, ...ICMP_PROTOCOLS, ...WHOLE_PROTOCOLS];

@@ -84,6 +84,7 @@ function* recompileDirection(
   if ((all.length === 0) !== (had.length === 0) || all.some(deniesByDefault) !== had.some(deniesByDefault))
     return undefined;
   if (!before.enforced) return before;
+  if (direction === 'egress' && namesAddresses(all, before, input)) return undefined;
   const ids = [...input.changed].sort(compareNumber);
   const rules = concerning(all, ids, input);
   const budget = new RowBudget(direction, rules, input.mostRows ?? MOST_ROWS);
@@ -117,6 +118,15 @@ function* recompileDirection(
   const after = classes === before.classes && scope === before.scope ? before : { ...before, scope, classes };
   budget.paysFor(after);
   return after;
+}
+
+/** Whether the number of a name is, or was, that of single addresses: who comes or goes may change their rows. */
+function namesAddresses(rules: readonly ResolvedRule[], before: CompiledDirection, input: RecompileInput): boolean {
+  if (before.addresses.some(({ identity }) => identity !== undefined)) return true;
+  return portNamesOf(rules).egress.some(({ name, protocol }) => {
+    for (const _ of input.portNames?.addresses?.(name, protocol) ?? []) return true;
+    return false;
+  });
 }
 
 function deniesByDefault({ defaultDeny }: ResolvedRule): boolean {

@@ -28,17 +28,20 @@ export function shapeProblem(rule: unknown): ShapeProblem | undefined {
   if (!Number.isSafeInteger(rule.cookie)) return problem('cookie', 'a whole number');
   if (!isText(rule.path)) return problem('path', 'a text');
   if (!isText(rule.log ?? '')) return problem('log', 'a text');
-  if (!isListOf(rule.peers, isPeer)) return problem('peers', 'PeerSets, canonical prefixes and entities');
+  if (!isTextList(rule.labels)) return problem('labels', 'a list of texts');
+  if (!isListOf(rule.peers, isPeer)) return problem('peers', 'PeerSets, canonical prefixes, names and entities');
+  if (!isTextList(rule.dns)) return problem('dns', 'a list of names');
   if (!isListOf(rule.ports, isPort)) return problem('ports', 'port ranges and names');
   return undefined;
 }
 
-function isPeer({ peerSet, cidr, except = [], entity }: Fields): boolean {
-  const is = [peerSet, cidr, entity].filter((each) => each !== undefined);
+function isPeer({ peerSet, cidr, except = [], everyone, entity, fqdn }: Fields): boolean {
+  const is = [peerSet, cidr, entity, fqdn].filter((each) => each !== undefined);
   return (
     is.length === 1 &&
     is.every(isText) &&
     (cidr === undefined || isPrefix(cidr)) &&
+    (everyone === undefined || (everyone === true && cidr !== undefined)) &&
     Array.isArray(except) &&
     except.every(isPrefix)
   );
@@ -46,6 +49,10 @@ function isPeer({ peerSet, cidr, except = [], entity }: Fields): boolean {
 
 function isPort({ protocol, from, to, name }: Fields): boolean {
   return isText(protocol) && (name === undefined ? isPortNumber(from) && isPortNumber(to) : isText(name));
+}
+
+function isTextList(list: unknown): boolean {
+  return list === undefined || (Array.isArray(list) && list.every(isText));
 }
 
 /** An absent list is one. */

@@ -25,12 +25,14 @@ function countOf(rows: ClassRows): number {
 
 /** What the rows of a direction count for; at most the budget. */
 export function rowsIn(direction: CompiledDirection): number {
-  const { enforced, scope, classes } = direction;
+  const { enforced, scope, classes, addresses } = direction;
   if (!enforced) return 0;
   const price = PRICES.get(direction);
   if (price !== undefined) return price.rows;
   let count = countOf(scope.unknown) + countOf(scope.pod) + countOf(scope.world);
   for (const { rows } of classes) count += countOf(rows);
+  count += addresses.length;
+  for (const rows of new Set(addresses.map((each) => each.rows))) count += countOf(rows);
   return count;
 }
 

@@ -54,12 +54,12 @@ export function* changesOf(
   return changes;
 }
 
-/** Every CIDR and except that rules name. */
-export function cidrsOf(rules: readonly ResolvedRule[]): string[] {
+/** Every CIDR and except that rules name; those of everyone, which are no identities, on demand. */
+export function cidrsOf(rules: readonly ResolvedRule[], { everyone = false } = {}): string[] {
   const found: string[] = [];
   for (const { peers = [] } of rules)
     for (const peer of peers)
-      if ('cidr' in peer) {
+      if ('cidr' in peer && (everyone || peer.everyone !== true)) {
         found.push(peer.cidr);
         // There may be very many peers: no arrays for each.
         for (const cidr of peer.except ?? []) found.push(cidr);
@@ -71,7 +71,8 @@ export function cidrsOf(rules: readonly ResolvedRule[]): string[] {
 export function namesCidr(rules: readonly ResolvedRule[], cidr: string): boolean {
   for (const { peers = [] } of rules)
     for (const peer of peers)
-      if ('cidr' in peer && (peer.cidr === cidr || peer.except?.includes(cidr) === true)) return true;
+      if ('cidr' in peer && peer.everyone !== true && (peer.cidr === cidr || peer.except?.includes(cidr) === true))
+        return true;
   return false;
 }
 
@@ -84,10 +85,23 @@ export function changedCidrs(before: readonly ResolvedRule[], after: readonly Re
 }
 
 function allButPeers(rule: ResolvedRule): string {
-  const { peers: _, subject, direction, verdict, ports, defaultDeny, cookie, path, log, ...others } = rule;
-  // A field that is added has to be compared.
+  const {
+    peers: _,
+    labels: __,
+    subject,
+    direction,
+    verdict,
+    ports,
+    dns,
+    defaultDeny,
+    cookie,
+    path,
+    log,
+    ...others
+  } = rule;
+  // A field that is added has to be compared. Labels decide nothing.
   others satisfies Record<string, never>;
-  return JSON.stringify([subject, direction, verdict, ports, defaultDeny, cookie, path, log]);
+  return JSON.stringify([subject, direction, verdict, ports, dns, defaultDeny, cookie, path, log]);
 }
 
 /** Notes what is among the one and not among the other; false where that tells of others than members of sets and addresses in CIDRs. */
@@ -108,10 +122,10 @@ function* note(
     for (const [text, peer] of some) {
       if (++done % PIECE === 0) yield;
       if (others.has(text)) continue;
-      if ('entity' in peer) return false;
+      if ('entity' in peer || 'fqdn' in peer) return false;
       if ('peerSet' in peer) changes.peerSets.add(peer.peerSet);
-      // Those of the whole family are of the world that nobody knows more of.
-      else if (peer.cidr.endsWith('/0')) return false;
+      // Those of the whole family are of the world that nobody knows more of; those of everyone are of no identity.
+      else if (peer.cidr.endsWith('/0') || peer.everyone === true) return false;
       else changes.cidrs.add(peer.cidr);
     }
   return true;
@@ -131,7 +145,8 @@ function between<T>(a: readonly T[], b: readonly T[], same: (a: T, b: T) => bool
 function samePeer(a: PeerRef, b: PeerRef): boolean {
   if ('peerSet' in a) return 'peerSet' in b && a.peerSet === b.peerSet;
   if ('entity' in a) return 'entity' in b && a.entity === b.entity;
-  return 'cidr' in b && a.cidr === b.cidr && sameList(a.except ?? [], b.except ?? []);
+  if ('fqdn' in a) return 'fqdn' in b && a.fqdn === b.fqdn;
+  return 'cidr' in b && a.cidr === b.cidr && a.everyone === b.everyone && sameList(a.except ?? [], b.except ?? []);
 }
 
 function sameList(a: readonly string[], b: readonly string[]): boolean {
@@ -151,5 +166,7 @@ function* byText(peers: readonly PeerRef[]): Pieces<ReadonlyMap<string, PeerRef>
 function textOf(peer: PeerRef): string {
   if ('peerSet' in peer) return `set ${peer.peerSet}`;
   if ('entity' in peer) return `entity ${peer.entity}`;
-  return peer.except === undefined || peer.except.length === 0 ? peer.cidr : `${peer.cidr} ${peer.except.join()}`;
+  if ('fqdn' in peer) return `names ${peer.fqdn}`;
+  const cidr = peer.everyone === true ? `everyone ${peer.cidr}` : peer.cidr;
+  return peer.except === undefined || peer.except.length === 0 ? cidr : `${cidr} ${peer.except.join()}`;
 }

@@ -23,6 +23,8 @@ export interface CommonHits {
   readonly has: ReadonlySet<number>;
 }
 
+const NO_HITS: CommonHits = { rules: [], has: new Set() };
+
 /** The rules that hit a peer. One object for peers that no rule tells apart. */
 export interface Hits {
   readonly common: CommonHits;
@@ -41,6 +43,8 @@ export class RuleHits {
   readonly #setRules: number[][] = [];
   /** Numbers of the peer sets that hold the identity, ascending. */
   readonly #setsOf = new Map<number, number[]>();
+  /** Rules of each pattern of names. */
+  readonly #byNames = new Map<string, number[]>();
   readonly #cidrs = new CidrIndex();
   readonly #cidrRule: number[] = [];
   /** By the entities that hold the peer. */
@@ -71,6 +75,9 @@ export class RuleHits {
       for (const peer of rule.peers ?? []) {
         if (++done % PIECE === 0) yield;
         if ('entity' in peer) append(this.#byEntity, peer.entity, index);
+        // Of addresses, not of identities (by-address.ts).
+        else if ('fqdn' in peer) append(this.#byNames, peer.fqdn, index);
+        else if ('cidr' in peer && peer.everyone === true) continue;
         else if ('cidr' in peer) {
           this.#cidrs.add(this.#cidrRule.length, peer.cidr, peer.except ?? []);
           this.#cidrRule.push(index);
@@ -106,7 +113,8 @@ export class RuleHits {
 
   /** Undefined: there were too many to look at before. */
   of(identity: PeerIdentity): Hits | undefined {
-    const { id } = identity;
+    const { id, names } = identity;
+    if (names !== undefined) return this.#ofNames(names);
     const common = this.#common(identity);
     const sets = this.#setsOf.get(id) ?? NONE;
     const prefix = this.#cidrRule.length === 0 ? undefined : outsidePrefix(identity);
@@ -125,11 +133,17 @@ export class RuleHits {
     return hits;
   }
 
+  #ofNames(patterns: readonly string[]): Hits {
+    const own = unique(patterns.flatMap((pattern) => this.#byNames.get(pattern) ?? []));
+    return this.#same(NO_HITS, own, '');
+  }
+
   /**
    * Whether these hits, which are those of the identity, follow from its scope alone. Of a CIDR they do not where a rule names a prefix around it:
    * the datapath would take the class of that for it.
    */
-  isPlain({ id, cidr }: PeerIdentity, hits: Hits | undefined, scope: Hits | undefined): boolean {
+  isPlain({ id, cidr, names }: PeerIdentity, hits: Hits | undefined, scope: Hits | undefined): boolean {
+    if (names !== undefined) return hits?.own.length === 0;
     if (hits === undefined || hits !== scope) return false;
     return !isLocalCidr(id) || cidr === undefined || !this.#cidrs.isWithin(parsePrefix(cidr));
   }
@@ -211,7 +225,9 @@ export function unknownPeer(rules: readonly ResolvedRule[]): number[] {
     const applies =
       peers === undefined ||
       peers.some((peer) =>
-        verdict === 'allow' ? 'entity' in peer && peer.entity === 'all' : !('entity' in peer && peer.entity === 'none'),
+        verdict === 'allow'
+          ? 'entity' in peer && peer.entity === 'all'
+          : !('fqdn' in peer || ('entity' in peer && peer.entity === 'none')),
       );
     return applies ? [index] : [];
   });

@@ -2,6 +2,7 @@ import { describe, expect, it } from '@jest/globals';
 import { parseBareRules, parsePolicy } from './index.ts';
 import { serviceView } from './services.ts';
 import { judgeFlow, parseObjects } from './testing/flows.ts';
+import { allowing } from './testing/parsed.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -89,9 +90,10 @@ describe('toServices', () => {
     [[{ k8sServiceSelector: { selector: { app: 'x' } } }], 'toServices[0].k8sServiceSelector.selector.app'],
   ])('refuses %j', (toServices, path) => {
     for (const field of ['egress', 'egressDeny']) {
-      const { rules, problems } = parseObjects([cnp({ [field]: [{ toServices, toPorts }] })]);
-      expect(rules).toEqual([]);
-      expect(problems).toContainEqual(
+      const result = parseObjects([cnp({ [field]: [{ toServices, toPorts }] })]);
+      expect(allowing(result)).toEqual([]);
+      if (field === 'egressDeny') expect(result.rules[0]?.elements[0]?.peers).toBe('any');
+      expect(result.problems).toContainEqual(
         expect.objectContaining({ code: 'InvalidSpec', path: `spec.${field}[0].${path}` }),
       );
     }
@@ -124,7 +126,7 @@ describe('toServices', () => {
     );
     const large = serviceView([{ namespace: 'a', name: 'large', labels: {}, addresses: many }]);
     const twice = cnp({ egress: [{ toServices: [named('large', 'a')] }, { toServices: [named('large', 'a')] }] });
-    expect(parsePolicy(twice, 'CiliumNetworkPolicy', large).problems).toEqual([
+    expect(parsePolicy(twice, 'CiliumNetworkPolicy', { services: large }).problems).toEqual([
       expect.objectContaining({ code: 'BudgetExceeded', path: 'spec.egress[1].toServices[0]' }),
     ]);
     const services = serviceView(
@@ -136,9 +138,27 @@ describe('toServices', () => {
           { toServices: Array.from({ length: count }, (_, index) => selected({ matchLabels: { n: `${index}` } })) },
         ],
       });
-    expect(parsePolicy(looks(20), 'CiliumNetworkPolicy', services).problems).toEqual([]);
-    expect(parsePolicy(looks(21), 'CiliumNetworkPolicy', services).problems).toEqual([
+    expect(parsePolicy(looks(20), 'CiliumNetworkPolicy', { services }).problems).toEqual([]);
+    expect(parsePolicy(looks(21), 'CiliumNetworkPolicy', { services }).problems).toEqual([
       expect.objectContaining({ code: 'BudgetExceeded', path: 'spec.egress[0].toServices[20]' }),
     ]);
+  });
+
+  it('looks through 200,000 Services at most, however often it names them', () => {
+    const services = Array.from({ length: 1000 }, (_, i) => ({
+      namespace: 'a',
+      name: `s${i}`,
+      labels: {},
+      addresses: [],
+    }));
+    const toServices = Array.from({ length: 1000 }, () => ({ k8sServiceSelector: { selector: {}, namespace: 'a' } }));
+    const { problems, services: refs } = parsePolicy(
+      { metadata: { name: 'p', namespace: 'a' }, spec: { endpointSelector: {}, egress: [{ toServices }] } },
+      'CiliumNetworkPolicy',
+      { services: serviceView(services) },
+    );
+    expect(problems[0]).toMatchObject({ code: 'BudgetExceeded', path: 'spec.egress[0].toServices[199]' });
+    expect(refs).toHaveLength(199);
+    expect(new Set(refs.map(({ found }) => found)).size).toBe(1);
   });
 });

@@ -37,8 +37,8 @@ export class ServiceReader {
   /** In the order of the text; of one that is repeated all. */
   readonly refs: ServiceRef[] = [];
   readonly #view: ServiceView;
-  /** By the text of a reference. */
-  readonly #found = new Map<string, readonly ServicePeers[]>();
+  /** By the text of a reference; with their names, which all that repeat it share. */
+  readonly #found = new Map<string, readonly [services: readonly ServicePeers[], names: readonly string[]]>();
   #peers = 0;
   #looks = 0;
 
@@ -52,9 +52,11 @@ export class ServiceReader {
     if (wanted === undefined) return [];
     const { name, namespace, selector } = wanted;
     const text = JSON.stringify([name, namespace, selector]);
-    const found = this.#found.get(text) ?? this.#find(wanted);
-    this.#found.set(text, found);
-    this.refs.push({ ...wanted, path, found: found.map((each) => `${each.namespace}/${each.name}`) });
+    const known = this.#found.get(text) ?? this.#named(wanted);
+    this.#found.set(text, known);
+    const [found, names] = known;
+    // One that is repeated is looked through again.
+    this.#looks += found.length;
     if (this.#looks > MOST_LOOKS) {
       problems.excess(
         path,
@@ -62,10 +64,13 @@ export class ServiceReader {
       );
       return [];
     }
+    this.refs.push({ ...wanted, path, found: names });
     const peers: RulePeer[] = [];
     for (const service of found) {
       for (const peer of peersOf(service, context, path, problems)) peers.push(peer);
       if (this.#peers + peers.length <= MOST_PEERS) continue;
+      // What follows is not looked at.
+      this.#peers = MOST_PEERS;
       problems.excess(
         path,
         `the Services that the policy names come to more than ${MOST_PEERS} peers: name fewer, or split it`,
@@ -74,6 +79,11 @@ export class ServiceReader {
     }
     this.#peers += peers.length;
     return peers;
+  }
+
+  #named(wanted: Wanted): readonly [readonly ServicePeers[], readonly string[]] {
+    const found = this.#find(wanted);
+    return [found, found.map(({ namespace, name }) => `${namespace}/${name}`)];
   }
 
   #find({ name, namespace, selector }: Wanted): readonly ServicePeers[] {

@@ -13,15 +13,26 @@ import type { LabelSelector } from '@weir/labels';
 /** `NetworkPolicy` is the one of networking.k8s.io/v1. */
 export type PolicyKind = 'CiliumNetworkPolicy' | 'CiliumClusterwideNetworkPolicy' | 'NetworkPolicy' | 'BareRules';
 export type Direction = 'ingress' | 'egress';
-/** What a rule says. What is decided of a flow is a `Decision`. */
-export type Verdict = 'allow' | 'deny';
+/**
+ * What a rule says. What is decided of a flow is a `Decision`. `redirect`: a proxy decides; `authenticate`: it passes once both ends have authenticated. Of
+ * authentication there is none yet, and of proxies only that of DNS: nothing passes by the others; yet they outrank a plain allow (spec 5.1, item 4).
+ */
+export type Verdict = 'allow' | 'deny' | 'redirect' | 'authenticate';
 
 /** Where redirected flows go. */
 export interface Listener {
-  /** Of the proxy, on the node: 1..65535. */
+  /** What the node's proxy knows it by: 1..65535; 0: there is no proxy, and nothing passes. */
   readonly port: number;
   /** Among redirects the lowest wins (spec 5.1, item 3): 1..255. */
   readonly priority: number;
+}
+
+/** Numbers of what proxies are asked, of one node. */
+export interface Listeners {
+  /** Of a DNS proxy that answers names of these patterns: equal lists, equal numbers. 0: there is none. */
+  ofNames(patterns: readonly string[]): number;
+  /** Of one that lets pass what either does; 0 where one of them is 0. */
+  union(one: number, other: number): number;
 }
 
 /** What is decided of a flow; compared by decision.ts. `authenticate`: it passes when both ends have authenticated. */
@@ -54,8 +65,8 @@ export type Entity =
 /** Why a policy object, or a part of it, is not as written. */
 export interface PolicyProblem {
   /**
-   * `InvalidSpec`: the whole object is rejected. `BudgetExceeded`: as well, for what it costs. `UnsupportedField`: valid Cilium, not enforced
-   * by Weir yet. `Warning`: enforced.
+   * `InvalidSpec`: it cannot be read. `BudgetExceeded`: it costs too much. `UnsupportedField`: valid Cilium, not enforced by Weir yet. `Warning`:
+   * enforced. What the first three are about allows nothing, and denies all that it may mean (see `ParseResult`).
    */
   readonly code: 'InvalidSpec' | 'BudgetExceeded' | 'UnsupportedField' | 'Warning';
   /** JSON path from the object's root: `spec.egress[2].toPorts[0].ports[1].port`. */
@@ -77,6 +88,8 @@ export interface PortRange {
 export interface NamedPort {
   readonly protocol: PortProtocol;
   readonly name: string;
+  /** Of a NetworkPolicy: each pod by its own number, also where pods of equal labels give several. */
+  readonly each?: true;
 }
 
 /** `'name' in port` tells which. */
@@ -94,8 +107,19 @@ export interface PortNames {
   peers(name: string, protocol: PortProtocol): ReadonlyMap<number, readonly number[]>;
   /** What `peers` has of one identity. Default: by `peers`. */
   of?(identity: number, name: string, protocol: PortProtocol): readonly number[];
+  /** Of the pods whose identity has several numbers: the number of each address. Default: none. */
+  addresses?(name: string, protocol: PortProtocol): Iterable<NamedAddress>;
   /** Every number in `peers`, each once. Default: by `peers`. */
   every?(name: string, protocol: PortProtocol): Iterable<number>;
+}
+
+/** An address of a pod that gives a port name a number. */
+export interface NamedAddress {
+  /** Of one address, canonical. */
+  readonly prefix: string;
+  /** Of the pod. */
+  readonly identity: number;
+  readonly port: number;
 }
 
 export interface CidrPeer {
@@ -113,13 +137,18 @@ export interface RuleElement {
   readonly peers: 'any' | readonly RulePeer[];
   /** `any`: all protocols and ports, ICMP included. An empty list matches no port. */
   readonly ports: 'any' | readonly RulePort[];
+  /** Of a redirect: names that may be asked for, as canonical patterns. Absent: there is no proxy for it. */
+  readonly dns?: readonly string[];
   /** Path of the element: `spec.ingress[0]`. */
   readonly path: string;
 }
 
 export type RulePeer =
   | { readonly kind: 'endpoints'; readonly selector: LabelSelector }
-  | { readonly kind: 'cidr'; readonly cidr: CidrPeer }
+  /** `everyone`: as an ipBlock of a NetworkPolicy, every address in it. Otherwise neither pods nor nodes (spec 3.3). */
+  | { readonly kind: 'cidr'; readonly cidr: CidrPeer; readonly everyone?: true }
+  /** Outside addresses that names of the canonical pattern have (host-names.ts). */
+  | { readonly kind: 'names'; readonly pattern: string }
   | { readonly kind: 'entity'; readonly entity: Entity };
 
 export interface Rule {
@@ -137,11 +166,52 @@ export interface Rule {
 }
 
 export interface ParseResult {
-  /** Empty when an `InvalidSpec` problem is present. With only `UnsupportedField`: the fail-closed reading. */
+  /** What has a problem is read fail-closed: an allow selects nothing by it, a deny all that it may mean; the rest stands. Empty when `refused`. */
   readonly rules: readonly Rule[];
+  /** Nothing of the object counts: its name or namespace, or whom a rule is about, cannot be read. */
+  readonly refused: boolean;
   readonly problems: readonly PolicyProblem[];
   /** What `toServices` names. The rules are as of the Services that were found: they must be read anew when one of these changes. */
   readonly services: readonly ServiceRef[];
+  /** What `cidrGroupRef` and `cidrGroupSelector` name; the same holds for them. */
+  readonly cidrGroups: readonly CidrGroupRef[];
+  /** Whether it has words that depend on the families of addresses; the same holds for `Referents.stack`. */
+  readonly byStack: boolean;
+}
+
+/** How many families of addresses the pods of a cluster have. */
+export type Stack = 'single' | 'dual' | 'unknown';
+
+/** What policies may refer to, as it is now. */
+export interface Referents {
+  readonly services: ServiceView;
+  readonly cidrGroups: CidrGroupView;
+  readonly stack: Stack;
+}
+
+/** A CiliumCIDRGroup. */
+export interface CidrGroup {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** Canonical, each once, ascending. */
+  readonly cidrs: readonly string[];
+  /** Why it cannot be read whole: then nothing is allowed by it, and what it denies is taken at its widest. */
+  readonly unreadable?: string;
+}
+
+export interface CidrGroupView {
+  get(name: string): CidrGroup | undefined;
+  all(): Iterable<CidrGroup>;
+}
+
+/** A CIDRSet item's `cidrGroupRef` or `cidrGroupSelector`. */
+export interface CidrGroupRef {
+  /** `spec.egress[0].toCIDRSet[0].cidrGroupRef`. */
+  readonly path: string;
+  readonly name?: string;
+  readonly selector?: LabelSelector;
+  /** Names of the groups that it stands for. */
+  readonly found: readonly string[];
 }
 
 /** What peers a Service stands for. */
@@ -181,8 +251,10 @@ export type SelectorHash = string;
 
 export type PeerRef =
   | { readonly peerSet: SelectorHash }
-  /** Both canonical, as `formatPrefix` writes them. */
-  | { readonly cidr: string; readonly except?: readonly string[] }
+  /** Both canonical, as `formatPrefix` writes them. `everyone`: as of `RulePeer`, in allows only. */
+  | { readonly cidr: string; readonly except?: readonly string[]; readonly everyone?: true }
+  /** As `names` of `RulePeer`. */
+  | { readonly fqdn: string }
   | { readonly entity: Entity };
 
 /** One element of a rule with its selectors replaced by references: what nodes receive (ResolvedPolicy.spec.rules[]). Plain JSON. */
@@ -194,11 +266,15 @@ export interface ResolvedRule {
   readonly peers?: readonly PeerRef[];
   /** Absent: every protocol and port. Empty: none. */
   readonly ports?: readonly RulePort[];
+  /** As of `RuleElement`. */
+  readonly dns?: readonly string[];
   readonly defaultDeny: boolean;
   /** Names this element in drop events; unique in the cluster, 1..0x7fffffff. 0x80000000 and above: rules imported on one node. */
   readonly cookie: number;
   readonly path: string;
   readonly log?: string;
+  /** The rule's own, as `Rule` has them. Absent: none. */
+  readonly labels?: readonly string[];
 }
 
 export interface Resolution {
@@ -212,6 +288,13 @@ export interface PeerIdentity {
   readonly id: number;
   /** For a local CIDR identity: its prefix. */
   readonly cidr?: string;
+  /**
+   * Of an identity of names: patterns of `toFQDNs` that its addresses' names are of. No other rule hits it: it is judged beside the identity that the
+   * address has anyway, and the higher of both ranks counts.
+   */
+  readonly names?: readonly string[];
+  /** The one that is asked about. Absent: no peer with `everyone` holds it. */
+  readonly address?: string;
   /** Also carries reserved:kube-apiserver (host, or an external API server's address). */
   readonly kubeApiserver?: boolean;
 }
@@ -240,6 +323,16 @@ export interface Excess {
   readonly message: string;
 }
 
+/** Allows alone. */
+export interface AddressRows {
+  /** Canonical. */
+  readonly prefix: string;
+  /** Whose the addresses must be. Absent: anybody's. */
+  readonly identity?: number;
+  /** One object for equal rows. */
+  readonly rows: ClassRows;
+}
+
 export interface CompiledDirection {
   readonly enforced: boolean;
   /** Rows of the scope classes, always present when enforced. */
@@ -247,6 +340,8 @@ export interface CompiledDirection {
   /** Classes made for identities in at least one named peer set, and for reserved identities; members ascending. Identities not
    * listed get their scope's class (spec of scopes: bpf contract). No two classes share a member; order canonical. */
   readonly classes: readonly { readonly members: readonly number[]; readonly rows: ClassRows }[];
+  /** What is allowed by address where no row of the identity's class decides: of the longest prefix around it. Ascending; not of unknown identities. */
+  readonly addresses: readonly AddressRows[];
   /** Absent: the rules fit. */
   readonly excess?: Excess;
 }
@@ -269,6 +364,8 @@ export interface CompileInput {
   readonly allowLocalhost?: boolean;
   /** Absent: no name stands for any number. */
   readonly portNames?: PortNames;
+  /** Absent: there is no proxy. */
+  readonly listeners?: Listeners;
   /** Rows that a direction may come to (row-budget.ts), 1 to MOST_ROWS. Default MOST_ROWS. */
   readonly mostRows?: number;
 }

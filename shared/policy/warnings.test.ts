@@ -13,7 +13,10 @@ const web = { endpointSelector: { matchLabels: { app: 'web' } } };
 
 it('IPv6 is nothing to warn of', () => {
   expect(
-    warned({ ...web, ingress: [{ fromCIDR: ['fd00::/8', '192.0.2.0/24'] }, { fromEntities: ['world-ipv6'] }] }),
+    warned({
+      ...web,
+      ingress: [{ fromCIDR: ['fd00::/8', '192.0.2.0/24'] }, { icmps: [{ fields: [{ family: 'IPv6', type: 128 }] }] }],
+    }),
   ).toEqual([]);
   const from = [{ ipBlock: { cidr: '2001:db8::/32' } }];
   expect(warned({ podSelector: {}, ingress: [{ from }] }, 'NetworkPolicy')).toEqual([]);
@@ -60,10 +63,16 @@ describe('labels that no pod has for their source', () => {
     expect(subject(excluded, 'CiliumClusterwideNetworkPolicy')).toEqual([]);
   });
 
-  it('are warned of in a peer; what is reserved there is an entity', () => {
+  it('are refused in a peer; what is reserved there is an entity', () => {
     const peers = [{ 'container:foo': 'bar', 'any:app': 'cl' }, { 'k8s:app': 'cl' }, { 'reserved:host': '' }];
     const ingress = [{ fromEndpoints: peers.map((matchLabels) => ({ matchLabels })) }];
-    expect(warned({ ...web, ingress })).toEqual([none('spec.ingress[0].fromEndpoints[0]', 'container:foo')]);
+    expect(warned({ ...web, ingress })).toEqual([
+      'UnsupportedField spec.ingress[0].fromEndpoints[0]: the label "container:foo" is of a source that pods have no labels of: use another; until then it allows nothing',
+    ]);
+    const [denied] = warned({ ...web, ingressDeny: ingress });
+    expect(denied).toMatch(
+      /^Warning spec\.ingressDeny\[0\]\.fromEndpoints\[0\]: .* all are denied that the others select/,
+    );
   });
 });
 

@@ -4,9 +4,10 @@
  * unsupported, and says where), or outside (no policy object is involved that Weir could read).
  */
 import { podIdentityLabels } from '@weir/labels';
+import { cidrGroupView } from './cidr-groups.ts';
 import type { OracleEndpoint, OracleWorld } from './oracle.ts';
 import { serviceView } from './services.ts';
-import type { ServiceView } from './types.ts';
+import type { Referents } from './types.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -70,25 +71,37 @@ export const WORKED_WORLD: OracleWorld = {
   ],
 };
 
-/** `outside` has no selector: its EndpointSlices name an address outside, a pod and a node. */
-export const WORKED_SERVICES: ServiceView = serviceView([
-  { namespace: 'a', name: 'svc1', labels: { tier: 'data' }, selector: { app: 'db' }, addresses: [] },
-  { namespace: 'b', name: 'svc1', labels: { tier: 'front' }, selector: { app: 'api' }, addresses: [] },
-  { namespace: 'a', name: 'none', labels: { tier: 'data' }, addresses: [] },
-  {
-    namespace: 'a',
-    name: 'outside',
-    labels: {},
-    addresses: ['203.0.113.9', '10.244.0.7', '10.9.0.2', '127.0.0.1', '2001:db8::9'],
-  },
-  {
-    namespace: 'a',
-    name: 'one-of-set',
-    labels: {},
-    selector: { app: 'db', 'apps.kubernetes.io/pod-index': '0' },
-    addresses: [],
-  },
-]);
+/** Service `outside` has no selector: its EndpointSlices name an address outside, a pod and a node. Group `pods` covers pods and nodes. */
+export const WORKED_REFERENTS: Omit<Referents, 'stack'> = {
+  services: serviceView([
+    { namespace: 'a', name: 'svc1', labels: { tier: 'data' }, selector: { app: 'db' }, addresses: [] },
+    { namespace: 'b', name: 'svc1', labels: { tier: 'front' }, selector: { app: 'api' }, addresses: [] },
+    { namespace: 'a', name: 'none', labels: { tier: 'data' }, addresses: [] },
+    {
+      namespace: 'a',
+      name: 'outside',
+      labels: {},
+      addresses: ['203.0.113.9', '10.244.0.7', '10.9.0.2', '127.0.0.1', '2001:db8::9'],
+    },
+    {
+      namespace: 'a',
+      name: 'one-of-set',
+      labels: {},
+      selector: { app: 'db', 'apps.kubernetes.io/pod-index': '0' },
+      addresses: [],
+    },
+  ]),
+  cidrGroups: cidrGroupView([
+    { name: 'g', labels: { of: 'partner' }, cidrs: ['10.1.0.0/16'] },
+    { name: 'pods', labels: { of: 'pods' }, cidrs: ['10.9.0.0/24', '10.244.0.0/16', '203.0.113.0/24'] },
+    {
+      name: 'torn',
+      labels: { of: 'torn' },
+      cidrs: ['10.2.0.0/16'],
+      unreadable: 'spec.externalCIDRs[1]: "10.3" is no CIDR',
+    },
+  ]),
+};
 
 /** Short names of flows. `web` is a/web. */
 export const WORKED_ADDRESSES: Readonly<Record<string, string>> = {
@@ -145,7 +158,8 @@ const http = (method: string, number = '80', protocol = 'TCP') => ({
 const NS = 'k8s:io.kubernetes.pod.namespace';
 const API_80 = { ...from('api'), ...tcp('80') };
 const EIGHT = { icmps: [{ fields: [{ family: 'IPv4', type: 8 }] }] };
-const GROUP = { fromCIDRSet: [{ cidrGroupRef: 'g' }] };
+const group = (name: string, ...except: string[]) => ({ fromCIDRSet: [{ cidrGroupRef: name, except }] });
+const groups = (of: string) => ({ fromCIDRSet: [{ cidrGroupSelector: { matchLabels: { of } } }] });
 const unsupported = (path: string) => ({ code: 'UnsupportedField' as const, path });
 const invalid = (path: string) => ({ code: 'InvalidSpec' as const, path });
 
@@ -515,7 +529,14 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     title: 'HTTP rules',
     objects: [web({ ingress: [{ ...from('api'), ...http('GET') }] })],
     refused: unsupported('spec.ingress[0].toPorts[0].rules'),
-    flows: ['api -> web tcp/81: deny', 'db -> web tcp/80: deny'],
+    flows: ['api -> web tcp/80: deny', 'api -> web tcp/81: deny', 'db -> web tcp/80: deny'],
+  },
+  {
+    row: 47,
+    title: 'HTTP rules outrank a plain allow of all ports',
+    objects: [web({ ingress: [{ ...from('api'), ...http('GET') }] }), web({ ingress: [from('api')] })],
+    refused: unsupported('spec.ingress[0].toPorts[0].rules'),
+    flows: ['api -> web tcp/80: deny', 'api -> web tcp/81: allow'],
   },
   {
     row: 48,
@@ -543,7 +564,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     title: 'HTTP rules without default deny',
     objects: [web({ ingress: [{ ...from('api'), ...http('GET') }], enableDefaultDeny: { ingress: false } })],
     refused: unsupported('spec.ingress[0].toPorts[0].rules'),
-    flows: ['api -> web tcp/81: allow'],
+    flows: ['api -> web tcp/80: allow', 'api -> web tcp/81: allow'],
   },
   {
     row: 52,
@@ -560,7 +581,6 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     row: 53,
     title: 'names only',
     objects: [web({ egress: [{ toFQDNs: [{ matchName: 'ex.com' }] }] })],
-    refused: unsupported('spec.egress[0].toFQDNs'),
     flows: ['web -> dns udp/53: deny', 'web -> X tcp/443: deny'],
   },
   {
@@ -577,7 +597,6 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
         ],
       }),
     ],
-    refused: unsupported('spec.egress[1].toFQDNs'),
     flows: ['web -> X tcp/80: deny'],
   },
   {
@@ -601,7 +620,14 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     row: 57,
     title: 'KNP: ipBlock',
     objects: [webKnp({ ingress: [{ from: [{ ipBlock: { cidr: '10.0.0.0/8' } }] }] })],
-    flows: ['Y -> web tcp/80: allow', 'b/cli -> web tcp/80: deny', 'api -> web tcp/80: deny', 'n2 -> web tcp/80: deny'],
+    flows: [
+      'Y -> web tcp/80: allow',
+      'b/cli -> web tcp/80: allow',
+      'api -> web tcp/80: allow',
+      'n2 -> web tcp/80: allow',
+      'X -> web tcp/80: deny',
+      'unknown -> web tcp/80: deny',
+    ],
   },
   {
     row: 58,
@@ -683,19 +709,20 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     title: 'two peer members in one element',
     objects: [web({ egress: [{ toCIDR: ['10.0.0.0/8'], toCIDRSet: [{ cidr: '10.0.0.0/8' }] }] })],
     refused: invalid('spec.egress[0].toCIDRSet'),
+    flows: ['web -> Y tcp/80: deny', 'web -> X tcp/80: deny', 'api -> web tcp/80: allow'],
   },
   {
     row: 67,
     title: 'DNS rules on ingress',
     objects: [web({ ingress: [{ toPorts: [{ ports: [port('53')], rules: { dns: [{ matchPattern: '*' }] } }] }] })],
-    refused: unsupported('spec.ingress[0].toPorts[0].rules'),
+    refused: invalid('spec.ingress[0].toPorts[0].rules.dns'),
     flows: ['api -> web udp/53: deny'],
   },
   {
     row: 67,
     title: 'HTTP rules on UDP',
     objects: [web({ ingress: [http('GET', '80', 'UDP')] })],
-    refused: unsupported('spec.ingress[0].toPorts[0].rules'),
+    refused: invalid('spec.ingress[0].toPorts[0].ports'),
     flows: ['api -> web udp/80: deny'],
   },
   {
@@ -724,16 +751,14 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
   {
     row: 70,
     title: 'a CIDR group that is missing',
-    objects: [web({ ingress: [GROUP] })],
-    refused: unsupported('spec.ingress[0].fromCIDRSet[0].cidrGroupRef'),
+    objects: [web({ ingress: [group('gone')] })],
     flows: ['X -> web tcp/80: deny', 'Y -> web tcp/80: deny', 'api -> web tcp/80: deny'],
   },
   {
     row: 71,
     title: 'a CIDR group with an exception',
-    objects: [web({ ingress: [{ fromCIDRSet: [{ cidrGroupRef: 'g', except: ['10.1.2.0/24'] }] }] })],
-    refused: unsupported('spec.ingress[0].fromCIDRSet[0].cidrGroupRef'),
-    flows: ['Y -> web tcp/80: deny'],
+    objects: [web({ ingress: [group('g', '10.1.2.0/24')] })],
+    flows: ['Y -> web tcp/80: deny', 'Y2 -> web tcp/80: allow', 'Z -> web tcp/80: deny'],
   },
   {
     row: 72,
@@ -775,6 +800,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
       }),
     ],
     refused: invalid('spec.ingress[0].from[0].podSelector.matchExpressions[0].operator'),
+    flows: ['api -> web tcp/80: deny', 'X -> web tcp/80: deny'],
   },
   {
     row: 77,
@@ -785,9 +811,8 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
   {
     row: 78,
     title: 'CIDR groups by selector',
-    objects: [web({ ingress: [{ fromCIDRSet: [{ cidrGroupSelector: {} }] }] })],
-    refused: unsupported('spec.ingress[0].fromCIDRSet[0].cidrGroupSelector'),
-    flows: ['api -> web tcp/80: deny', 'n2 -> web tcp/80: deny', 'X -> web tcp/80: deny'],
+    objects: [web({ ingress: [groups('pods')] })],
+    flows: ['api -> web tcp/80: deny', 'n2 -> web tcp/80: deny', 'X -> web tcp/80: allow', 'Y -> web tcp/80: deny'],
   },
   {
     row: 79,
@@ -820,12 +845,37 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     title: 'an empty list of names',
     objects: [web({ egress: [{ toFQDNs: [], ...tcp('80') }] })],
     refused: invalid('spec.egress[0].toFQDNs'),
+    flows: ['web -> X tcp/80: deny', 'web -> api tcp/80: deny', 'web -> X tcp/81: deny'],
   },
   {
     row: 82,
     title: 'an empty list of groups',
     objects: [web({ egress: [{ toGroups: [], ...tcp('80') }] })],
     refused: invalid('spec.egress[0].toGroups'),
+    flows: ['web -> X tcp/80: deny', 'web -> api tcp/80: deny', 'web -> X tcp/81: deny'],
+  },
+  {
+    row: 78,
+    title: 'a denied CIDR group, one that is missing, and one that cannot be read',
+    objects: [
+      web({
+        ingress: [entities('all')],
+        ingressDeny: [{ ...group('g', '10.1.2.0/24'), ...tcp('80') }, group('gone')],
+      }),
+      cnp({ endpointSelector: app('db'), ingress: [entities('all')], ingressDeny: [group('torn')] }),
+      cnp({ endpointSelector: app('api'), ingress: [group('torn'), API_80] }),
+    ],
+    refused: invalid('spec.ingressDeny[0].fromCIDRSet[0].cidrGroupRef'),
+    flows: [
+      'Y2 -> web tcp/80: deny',
+      'Y -> web tcp/80: allow',
+      'X -> web tcp/80: allow',
+      'X -> db tcp/80: deny',
+      'Z -> db tcp/80: deny',
+      'api -> db tcp/80: allow',
+      'Z -> api tcp/80: deny',
+      'api -> api tcp/80: allow',
+    ],
   },
   {
     row: 83,
@@ -834,24 +884,28 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
       web({ egress: [{ toEntities: ['all'] }], egressDeny: [{ toFQDNs: [{ matchName: 'ex.com' }], ...tcp('443') }] }),
     ],
     refused: invalid('spec.egressDeny[0].toFQDNs'),
+    flows: ['web -> X tcp/443: deny', 'web -> X tcp/80: allow', 'web -> api tcp/443: allow'],
   },
   {
     row: 84,
     title: 'a misspelt peer of a deny',
     objects: [web({ ingress: [entities('all')], ingressDeny: [{ fromEndpoint: [app('api')], ...tcp('80') }] })],
     refused: invalid('spec.ingressDeny[0].fromEndpoint'),
+    flows: ['api -> web tcp/80: deny', 'db -> web tcp/80: deny', 'db -> web tcp/81: allow'],
   },
   {
     row: 85,
     title: 'a range from a port name',
     objects: [web({ ingress: [ports(port('pg', 'TCP', 90))] })],
     refused: invalid('spec.ingress[0].toPorts[0].ports[0].endPort'),
+    flows: ['api -> web tcp/80: deny', 'api -> web tcp/85: deny'],
   },
   {
     row: 86,
     title: 'a leading zero',
     objects: [web({ ingress: [tcp('010')] })],
     refused: invalid('spec.ingress[0].toPorts[0].ports[0].port'),
+    flows: ['api -> web tcp/8: deny', 'api -> web tcp/10: deny'],
   },
   {
     row: 87,
@@ -870,7 +924,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
         ],
       }),
     ],
-    refused: unsupported('spec.egress[1].toPorts[0].rules'),
+    refused: unsupported('spec.egress[0].toPorts[0].rules'),
     flows: ['web -> api tcp/53: deny', 'web -> api tcp/80: deny'],
   },
   {
@@ -878,7 +932,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
     title: 'authentication',
     objects: [web({ ingress: [{ ...from('api'), authentication: { mode: 'required' } }, tcp('80')] })],
     refused: unsupported('spec.ingress[0].authentication.mode'),
-    flows: ['api -> web tcp/81: deny', 'db -> web tcp/80: allow', 'db -> web tcp/81: deny'],
+    flows: ['api -> web tcp/80: deny', 'api -> web tcp/81: deny', 'db -> web tcp/80: allow', 'db -> web tcp/81: deny'],
   },
   {
     row: 90,
@@ -915,6 +969,7 @@ export const WORKED_VERDICTS: readonly WorkedRow[] = [
       }),
     ],
     refused: invalid('spec.ingress[0].fromEndpoints[0]'),
+    flows: ['X -> web tcp/80: deny', 'n2 -> web tcp/80: deny', 'b/cli -> web tcp/80: deny'],
   },
   {
     row: 94,

@@ -107,15 +107,16 @@ export function path(text: string): string {
 }
 
 export interface HostPort {
-  readonly host: string;
+  /** Undefined: all addresses, of both families. */
+  readonly host: string | undefined;
   readonly port: number;
 }
 
-/** Parses the value of a flag: `host:port`, `[v6]:port` or `:port` (all IPv4 addresses). */
+/** Parses the value of a flag: `host:port`, `[v6]:port` or `:port`. */
 export function hostPort(text: string): HostPort {
   const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
   const port = Number(match?.[3]);
   if (match === null || port > 65535)
     throw new InvalidArgumentError('It must be HOST:PORT, such as 127.0.0.1:9879 or [::1]:9879.');
-  return { host: match[1] ?? (match[2] || '0.0.0.0'), port };
+  return { host: match[1] ?? (match[2] || undefined), port };
 }

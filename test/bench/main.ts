@@ -2,7 +2,9 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { agent } from './agent.ts';
+import { dns } from './dns.ts';
 import { path } from './path.ts';
+import { policy } from './policy.ts';
 import { real } from './real.ts';
 import { reconciler } from './reconciler.ts';
 import { print, type Row, row } from './report.ts';
@@ -11,7 +13,7 @@ import { soak } from './soak.ts';
 import { statedb } from './statedb.ts';
 import type { Suite } from './suite.ts';
 
-const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, agent, services, soak };
+const SUITES: Readonly<Record<string, Suite>> = { path, real, statedb, reconciler, agent, services, policy, dns, soak };
 
 const USAGE = `usage: npm run bench -- SUITE [--json FILE]\nsuites: ${Object.keys(SUITES).join(', ')}`;
 

@@ -16,7 +16,7 @@ import { createOperator } from '../../operator/operator.ts';
 import { find, podSpec, type Rendered, render } from './render.ts';
 
 const ON = 'metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true';
-const KINDS = ['Service', 'ServiceMonitor', 'PrometheusRule'];
+const KINDS = ['ServiceMonitor', 'PrometheusRule'];
 
 /** Metrics and their labels as the programs register them; nothing is collected. */
 async function registered(): Promise<Map<string, readonly string[]>> {
@@ -71,6 +71,7 @@ describe('monitoring', () => {
   it('is off by default', async () => {
     const kinds = new Set((await render()).map(({ kind }) => kind));
     for (const kind of KINDS) expect(kinds).not.toContain(kind);
+    expect((await render()).some(({ metadata }) => metadata.name.endsWith('-metrics'))).toBe(false);
     expect((await render()).some(({ metadata }) => metadata.name === 'weir-dashboard')).toBe(false);
   });
 

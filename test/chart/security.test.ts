@@ -53,16 +53,20 @@ describe('pods of the chart', () => {
     }
   });
 
-  it('the agent has four capabilities, and its init container three others', () => {
+  it('agent and DNS proxy have four capabilities each, and the init container three', () => {
     const of = (list: readonly Container[] = []) =>
       Object.fromEntries(list.map(({ name, securityContext }) => [name, securityContext.capabilities.add]));
-    expect(of(agent.containers)).toEqual({ agent: ['BPF', 'NET_ADMIN', 'PERFMON', 'SYS_ADMIN'] });
+    expect(of(agent.containers)).toEqual({
+      agent: ['BPF', 'NET_ADMIN', 'PERFMON', 'SYS_ADMIN'],
+      'dns-proxy': ['BPF', 'NET_ADMIN', 'NET_BIND_SERVICE', 'NET_RAW'],
+    });
     expect(of(agent.initContainers)).toEqual({ 'mount-bpffs': ['SYS_ADMIN', 'SYS_CHROOT', 'SYS_PTRACE'] });
   });
 
   it('each capability has its reason in the text beside it', async () => {
-    const lines = (await template()).split('\n').filter((line) => /^ +- [A-Z]+(_[A-Z]+)?( |$)/.test(line));
-    expect(lines).toHaveLength(7);
+    const text = await template(['--set', 'crds.install=false']);
+    const lines = text.split('\n').filter((line) => /^ +- [A-Z]+(_[A-Z]+)*( |$)/.test(line));
+    expect(lines).toHaveLength(11);
     for (const line of lines) expect(line).toMatch(/^ +- [A-Z_]+ # .{20,}/);
   });
 
@@ -85,6 +89,10 @@ describe('pods of the chart', () => {
     expect(agent.containers[0]?.volumeMounts).toContainEqual(
       expect.objectContaining({ name: 'cgroup', readOnly: true }),
     );
+    expect(agent.containers[1]?.volumeMounts).toEqual([
+      { name: 'bpffs', mountPath: '/sys/fs/bpf', mountPropagation: 'HostToContainer' },
+      { name: 'run', mountPath: '/var/run/weir' },
+    ]);
     expect(agent.initContainers?.[0]?.volumeMounts).toEqual([
       { name: 'host-proc', mountPath: '/host/proc', readOnly: true },
       { name: 'bpffs', mountPath: '/sys/fs/bpf', mountPropagation: 'HostToContainer' },
@@ -96,6 +104,7 @@ describe('pods of the chart', () => {
       [],
       ['--set', 'cni.install=false,agent.mountBpffs=false'],
       ['--set', 'metrics.secure.enabled=true'],
+      ['--set', 'dnsProxy.enabled=false'],
     ]) {
       for (const [, spec] of pods(await render(flags))) {
         const mounts = new Set(containers(spec).flatMap((each) => (each.volumeMounts ?? []).map(({ name }) => name)));
@@ -104,14 +113,16 @@ describe('pods of the chart', () => {
     }
   });
 
-  it('AppArmor is off for the agent alone, by field or, before Kubernetes 1.30, by annotation', async () => {
+  it('AppArmor is off for the pod of the agent alone, by field or, before Kubernetes 1.30, by annotation', async () => {
     expect(containers(agent).map(({ securityContext }) => securityContext.appArmorProfile?.type)).toEqual([
+      'Unconfined',
       'Unconfined',
       'Unconfined',
     ]);
     const old = await template(['--kube-version', '1.29.0']);
     expect(old).not.toContain('appArmorProfile');
-    expect(old).toContain('container.apparmor.security.beta.kubernetes.io/agent: unconfined');
+    expect(old).toContain('container.apparmor.security.beta.kubernetes.io/agent: unconfined\n');
+    expect(old).toContain('container.apparmor.security.beta.kubernetes.io/dns-proxy: unconfined\n');
     expect(old).toContain('container.apparmor.security.beta.kubernetes.io/mount-bpffs: unconfined');
   });
 
@@ -143,6 +154,18 @@ describe('pods of the chart', () => {
     },
   );
 
+  it('the DNS proxy has the profiles of the agent', async () => {
+    const profiles = [
+      'agent.seccompProfile.type=Localhost,agent.seccompProfile.localhostProfile=weir/x.json',
+      'agent.appArmorProfile.type=Localhost,agent.appArmorProfile.localhostProfile=x',
+    ];
+    const some = await render(['--set', profiles.join(',')]);
+    expect(podSpec(find(some, 'DaemonSet', 'weir-agent'))?.containers[1]?.securityContext).toMatchObject({
+      seccompProfile: { type: 'Localhost', localhostProfile: 'weir/x.json' },
+      appArmorProfile: { type: 'Localhost', localhostProfile: 'x' },
+    });
+  });
+
   it('AppArmor profiles allow the capabilities that the chart gives', async () => {
     for (const [kind, name] of [
       ['DaemonSet', 'weir-agent'],
@@ -152,8 +175,10 @@ describe('pods of the chart', () => {
       const allowed = [...text.matchAll(/^ {2}capability ([a-z_]+),$/gm)].map(([, capability = '']) =>
         capability.toUpperCase(),
       );
-      const given = podSpec(find(rendered, kind, name))?.containers[0]?.securityContext.capabilities.add ?? [];
-      expect([name, ...allowed]).toEqual([name, ...given]);
+      const given = new Set(
+        podSpec(find(rendered, kind, name))?.containers.flatMap((each) => each.securityContext.capabilities.add ?? []),
+      );
+      expect([name, ...allowed]).toEqual([name, ...[...given].sort()]);
       expect(text).toContain(`\nprofile ${name} `);
       expect(text.split('{')).toHaveLength(text.split('}').length);
     }

@@ -3,9 +3,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from '@jest/globals';
 import { load } from 'js-yaml';
+import { parseProxyConfig } from '../../node-agent/dns/proxy/config.ts';
 import { parseConfig } from '../../operator/config.ts';
 import { DEFAULT_LIMITS } from '../../operator/limits.ts';
 import { OPERATOR_PARTS } from '../../operator/part-list.ts';
+import { imageSpec, NODE_FLAGS } from '../../scripts/images/catalog.ts';
 import { attempt, ROOT } from '../cluster/run.ts';
 import { CHART, find, podSpec, render } from './render.ts';
 
@@ -84,6 +86,32 @@ describe('the values of charts/weir', () => {
     expect(times.sort()).toEqual(['leaderElect', 'leaderName', 'leaderNamespace']);
   });
 
+  it('start the DNS proxy as the image starts the agent, by flags that it knows', async () => {
+    const proxyOf = async (flags: readonly string[] = []) =>
+      podSpec(find(await render(flags), 'DaemonSet', 'weir-agent'))?.containers.find(
+        ({ name }) => name === 'dns-proxy',
+      );
+    const command = (await proxyOf())?.command;
+    expect(command).toEqual(['node', ...NODE_FLAGS, '/app/dns-proxy.mjs']);
+    expect(imageSpec('node-agent').entrypoint.slice(0, 3)).toEqual(command?.slice(0, 3));
+    const set = await proxyOf(['--set', 'dnsProxy.deny=nxdomain,dnsProxy.minTtl=3600,agent.logLevel=warn']);
+    expect(parseProxyConfig(set?.args ?? [])).toMatchObject({
+      config: { dnsDeny: 'nxdomain', dnsMinTtl: 3600, logLevel: 'warn' },
+    });
+  });
+
+  it('without the DNS proxy have no container of it, and the agent knows', async () => {
+    const agentOf = async (flags: readonly string[]) =>
+      podSpec(find(await render(flags), 'DaemonSet', 'weir-agent'))?.containers ?? [];
+    const off = await agentOf(['--set', 'dnsProxy.enabled=false']);
+    expect(off.map(({ name }) => name)).toEqual(['agent']);
+    expect(off[0]?.args).toContain('--dns-proxy=off');
+    const on = await agentOf([]);
+    expect(on.map(({ name }) => name)).toEqual(['agent', 'dns-proxy']);
+    expect(on[0]?.args).not.toContain('--dns-proxy=off');
+    expect(on[0]?.args).toContain('--dns-rate=1000');
+  });
+
   it('are those of the schema, each with the same description', () => {
     expect(Object.fromEntries(comments())).toEqual(
       Object.fromEntries(described.map(([path, { description }]) => [path, description])),
@@ -123,11 +151,16 @@ describe('the values of charts/weir', () => {
     ['operator.limits.matchesPerPolicy=1', ['/operator/limits', 'matchesPerPolicy']],
     ['agent.extraCapabilities={CAP_NET_RAW}', ['/agent/extraCapabilities/0']],
     ['agent.image.digest=0123', ['/agent/image/digest', 'sha256']],
+    ['agent.healthPort=10053', ['agent.healthPort is 10053', "Weir's DNS proxy"]],
+    ['dnsProxy.deny=drop', ['/dnsProxy/deny', 'nxdomain']],
+    ['dnsProxy.minTtl=86401', ['/dnsProxy/minTtl', '86,400']],
+    ['dnsProxy.rate=0', ['/dnsProxy/rate', '1']],
     ['cni.binDir=opt/cni', ['/cni/binDir']],
     ['agent.tolerations[0].operator=Sometimes', ['/agent/tolerations/0/operator', 'Exists']],
     ['agent.resources.limit.cpu=1', ['/agent/resources', 'limit']],
     ['unknown=1', ['unknown']],
     ['agent.healthPort=9234', ['agent.healthPort and operator.healthPort are both 9234']],
+    ['policyWebhook.port=9878', ['agent.healthPort and policyWebhook.port are both 9878']],
     ['agent.healthPort=10250', ['agent.healthPort is 10250', 'kubelet']],
     ['operator.healthPort=10256', ['operator.healthPort is 10256', 'kube-proxy']],
     ['operator.healthPort=6443', ['operator.healthPort is 6443', 'kube-apiserver']],

@@ -17,7 +17,7 @@ import { customAlphabet } from 'nanoid';
 import { bundlePrograms } from '../../scripts/bundle.ts';
 import { NODE_ENV, OPERATOR_FLAGS } from '../../scripts/images/catalog.ts';
 import { placeObjects } from '../../scripts/images/objects.ts';
-import { type ApiServer, createApiServer } from './apiserver/index.ts';
+import { type ApiServer, createApiServer, type ServiceAddress } from './apiserver/index.ts';
 import { Fabric, NODE_NET, netnsPath } from './fabric.ts';
 import { Kubectl } from './kubectl.ts';
 import { Kubelet, type Sandbox } from './kubelet.ts';
@@ -39,6 +39,7 @@ import {
   probeBetween,
   type TestCluster,
 } from './types.ts';
+import { Webhooks } from './webhooks.ts';
 
 const newId = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 5);
 const newSecret = customAlphabet('abcdefghijkmnpqrstuvwxyz23456789', 32);
@@ -63,6 +64,10 @@ export interface ClusterOptions {
   /** Default 1, which leads without a lease; more elect their leader. */
   readonly operators?: number;
   readonly agents?: boolean;
+  /** A DNS proxy runs on each node. Default false. */
+  readonly dnsProxies?: boolean;
+  /** The API server asks the operators about policies that are applied. Default false: tests apply wrong ones. */
+  readonly webhooks?: boolean;
   /** Length of each node's IPv4 pod prefix, from 24 to 29. Default 24: small ones come round to the same addresses. */
   readonly podPrefix?: number;
   /** Each node's state folder is a disk of its own, of this size. */
@@ -87,6 +92,7 @@ export class Cluster implements TestCluster {
   readonly #kubectl: Kubectl;
   /** Folder of the bundled programs. */
   readonly #programs: string;
+  readonly #webhooks: Webhooks | undefined;
   readonly #listeners: Server[] = [];
   readonly #hosts = new Map<string, PodProcess>();
   #kubelet: Kubelet | undefined;
@@ -99,8 +105,10 @@ export class Cluster implements TestCluster {
     url: string,
     folder: string,
     programs: string,
+    webhooks: Webhooks | undefined,
   ) {
     this.id = id;
+    this.#webhooks = webhooks;
     this.#options = options;
     this.#programs = programs;
     this.api = api;
@@ -141,12 +149,14 @@ export class Cluster implements TestCluster {
     for (const dead of await sweep()) options.onLog?.(`removed what cluster ${dead} had left`);
     const id = newId();
     const folder = claim(id);
-    const api = createApiServer({ crds: crds() });
+    const webhooks = options.webhooks === true ? await Webhooks.of(options.operators ?? 1) : undefined;
     let cluster: Cluster | undefined;
+    const serviceAddress: ServiceAddress = (service) => webhooks?.address(service, cluster?.runningOperators ?? []);
+    const api = createApiServer({ crds: crds(), serviceAddress });
     try {
       // For who may read the folder of the cluster, which is its user.
       const { url } = await api.listen(options.apiPort, undefined, newSecret());
-      cluster = new Cluster(id, options, api, url, folder, await bundlePrograms());
+      cluster = new Cluster(id, options, api, url, folder, await bundlePrograms(), webhooks);
       await cluster.#start();
       return cluster;
     } catch (error) {
@@ -171,8 +181,10 @@ export class Cluster implements TestCluster {
     }
     const operators = this.#options.operator === false ? 0 : (this.#options.operators ?? 1);
     for (let number = 1; number <= operators; number += 1) this.startOperator(number);
+    if (this.#options.dnsProxies === true) for (const node of this.nodes) node.launchDnsProxy();
     if (this.#options.agents !== false) await Promise.all(this.nodes.map((node) => node.startAgent()));
     for (const { name, running, tail } of this.operators) if (!running) throw new Error(`${name} ended: ${tail}`);
+    await this.#webhooks?.configure(this.#kubectl, this.api);
     this.#kubelet = new Kubelet({
       prefix: prefixOf(this.id),
       kubeconfig: this.kubeconfig,
@@ -240,6 +252,7 @@ export class Cluster implements TestCluster {
       // Several clusters on one machine: any free port.
       '--health-address',
       '127.0.0.1:0',
+      ...(this.#webhooks?.args(number) ?? []),
       ...(this.#options.operatorArgs ?? []),
     ];
     const logFile = join(this.logDir, `${name}.log`);
@@ -259,6 +272,10 @@ export class Cluster implements TestCluster {
     const operator = this.#operators.get(1);
     if (operator === undefined) throw new Error('the operator was never started');
     return operator;
+  }
+
+  get runningOperators(): readonly number[] {
+    return [...this.#operators].flatMap(([number, { running }]) => (running ? [number] : []));
   }
 
   get operators(): readonly Program[] {

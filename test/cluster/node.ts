@@ -1,6 +1,6 @@
 /** One node of the cluster: a network namespace with an agent in it. */
 import { mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { NODE_ENV, NODE_FLAGS } from '../../scripts/images/catalog.ts';
 import { type AgentReply, callAgent } from './agent-api.ts';
 import { netnsPath } from './fabric.ts';
@@ -44,6 +44,7 @@ export class ClusterNode implements KubeletNode, TestNode {
   readonly stateDir: string;
   readonly #options: ClusterNodeOptions;
   #agent: Program | undefined;
+  #dnsProxy: Program | undefined;
 
   constructor(options: ClusterNodeOptions) {
     this.#options = options;
@@ -86,6 +87,10 @@ export class ClusterNode implements KubeletNode, TestNode {
       o.cgroup,
       '--state-dir',
       this.stateDir,
+      '--dns-proxy',
+      join(o.folder, 'dns-proxy.sock'),
+      '--dns-proxy-state',
+      join(o.folder, 'dns-proxy'),
       '--operator-heartbeat',
       'default/weir-operator-heartbeat',
       ...o.agentArgs,
@@ -106,6 +111,33 @@ export class ClusterNode implements KubeletNode, TestNode {
       env: { PATH: TOOL_PATH, ...NODE_ENV },
     });
     return this.#agent;
+  }
+
+  /** Starts the node's DNS proxy, and waits for nothing. */
+  launchDnsProxy(): Program {
+    const o = this.#options;
+    const stateDir = join(o.folder, 'dns-proxy');
+    mkdirSync(stateDir, { recursive: true });
+    this.#dnsProxy = new Program({
+      name: `DNS proxy ${this.name}`,
+      netns: netnsPath(this.netns),
+      cgroup: this.cgroup,
+      command: process.execPath,
+      args: [
+        join(dirname(o.program), 'dns-proxy.mjs'),
+        ...['--socket', join(o.folder, 'dns-proxy.sock')],
+        ...['--bpf-root', o.bpfRoot],
+        ...['--state-dir', stateDir],
+      ],
+      logFile: join(o.logDir, `dns-proxy-${this.name}.log`),
+      env: { PATH: TOOL_PATH, ...NODE_ENV },
+    });
+    return this.#dnsProxy;
+  }
+
+  get dnsProxy(): Program {
+    if (this.#dnsProxy === undefined) throw new Error(`the DNS proxy of ${this.name} was never started`);
+    return this.#dnsProxy;
   }
 
   /** Starts the agent and waits until its API answers and its tables are complete. */
@@ -140,6 +172,7 @@ export class ClusterNode implements KubeletNode, TestNode {
 
   async stopAgentIfStarted(): Promise<void> {
     await this.#agent?.stop();
+    await this.#dnsProxy?.stop();
   }
 
   /** Runs `weir` against this node's agent. */

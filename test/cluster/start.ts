@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { type Family, familyOf } from '@weir/net';
 import { Cluster } from './index.ts';
 import { TOOL_PATH } from './run.ts';
 
@@ -24,23 +25,34 @@ function kubectlPath(): string {
 /** Bad arguments: exit code 2. */
 class UsageError extends Error {}
 
-function options(): { readonly port: number; readonly nodes: number } {
+const FAMILIES: Readonly<Record<string, readonly Family[]>> = { '4': [4], '6': [6], '4,6': [4, 6] };
+
+function options(): { readonly port: number; readonly nodes: number; readonly families: readonly Family[] } {
   try {
     const { values } = parseArgs({
-      options: { port: { type: 'string', default: '0' }, nodes: { type: 'string', default: '2' } },
+      options: {
+        port: { type: 'string', default: '0' },
+        nodes: { type: 'string', default: '2' },
+        families: { type: 'string', default: '4,6' },
+      },
     });
-    return { port: number('port', values.port, 0, 65_535), nodes: number('nodes', values.nodes, 1, 8) };
+    const families = Object.hasOwn(FAMILIES, values.families) ? FAMILIES[values.families] : undefined;
+    if (families === undefined) throw new Error(`--families is "${values.families}": give 4, 6 or 4,6`);
+    return { port: number('port', values.port, 0, 65_535), nodes: number('nodes', values.nodes, 1, 8), families };
   } catch (error) {
     throw new UsageError(
-      `${error instanceof Error ? error.message : String(error)}\nusage: npm start -- [--port API_PORT] [--nodes COUNT]`,
+      `${error instanceof Error ? error.message : String(error)}\nusage: npm start -- [--port API_PORT] [--nodes COUNT] [--families 4|6|4,6]`,
     );
   }
 }
 
 async function main(): Promise<void> {
-  const { port, nodes } = options();
+  const { port, nodes, families } = options();
   const cluster = await Cluster.start({
     nodes,
+    families,
+    webhooks: true,
+    dnsProxies: true,
     ...(port === 0 ? {} : { apiPort: port }),
     // What of it ends, nothing starts again: the programs are the cluster's own.
     onLog: (line) =>
@@ -68,6 +80,8 @@ async function main(): Promise<void> {
   ]);
   const app1 = cluster.sandbox('app1');
   const app3 = cluster.sandbox('app3');
+  const [address = ''] = app1.addresses;
+  const host = familyOf(address) === 6 ? `[${address}]` : address;
   console.log(`
 A cluster of ${nodes} ${nodes === 1 ? 'node' : 'nodes'} runs on this machine. Three pods run: app1 and app2 on node-1, app3 on node-${nodes}.
 There is no scheduler and no controller: a Deployment makes no pods, and a pod needs spec.nodeName:
@@ -78,10 +92,11 @@ kubectl: ${kubectlPath()}
   kubectl get nodes,pods,cep -o wide
   kubectl apply -f test/story/example.yaml        # app1 accepts from id=app2 on TCP 80 only
   kubectl wait --for=condition=Programmed cnp/l3-rule && kubectl get cnp
+  sed s/fromEndpoints/fromEndpoint/ test/story/example.yaml | kubectl apply -f -   # is refused: it says where, and what to write
 
 Packets, from inside a pod's network namespace:
 
-  nsenter --net=/var/run/netns/${app3.netns} node_modules/.bin/node -e 'fetch("http://${app1.addresses[0]}/").then(r => r.text()).then(console.log, console.error)'
+  nsenter --net=/var/run/netns/${app3.netns} node_modules/.bin/node -e 'fetch("http://${host}/").then(r => r.text()).then(console.log, console.error)'
 
 The agent of node-1 (status, endpoint list, monitor, map list, ...):
 

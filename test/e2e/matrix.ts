@@ -95,7 +95,7 @@ export class Matrix {
       };
     });
     const rules = named.flatMap(({ kind, object }) => {
-      const parsed = parsePolicy(object, kind);
+      const parsed = parsePolicy(object, kind, { stack: 'dual' });
       if (parsed.problems.some(({ code }) => code !== 'Warning'))
         throw new Error(`a policy of the matrix is not valid: ${JSON.stringify(parsed.problems)}`);
       return parsed.rules;

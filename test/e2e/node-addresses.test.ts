@@ -11,8 +11,10 @@ import { eventually } from '../eventually.ts';
 const SECOND = '192.0.2.77';
 const SECOND6 = '2001:db8:77::1';
 const VIRTUAL = '192.0.2.200';
+/** Of the routers of the second interface's network. */
+const ANYCAST = '2001:db8:77::';
 /** As node 1 announces them. */
-const ALL = [SECOND, SECOND6].join();
+const ALL = [SECOND, ANYCAST, SECOND6].join();
 const PODS = ['near', 'far'];
 
 let cluster: Cluster;
@@ -47,7 +49,7 @@ beforeAll(async () => {
     ...[`addr add ${SECOND}/32 dev second`, `addr add ${SECOND6}/64 dev second nodad`],
   );
   const [first, first6] = (await cluster.host('node-1')).addresses;
-  await onNode(2, `route add ${SECOND} via ${first}`, `route add ${SECOND6} via ${first6}`);
+  await onNode(2, `route add ${SECOND} via ${first}`, `route add ${ANYCAST}/64 via ${first6}`);
   for (const name of ['node-1', 'node-2']) {
     const { process } = await cluster.host(name);
     await process.serve(name, [80], []);
@@ -86,7 +88,7 @@ it('a virtual address that moves between nodes is followed', async () => {
   await become(VIRTUAL, 'near reached', 'far dropped');
   await eventually(
     () => annotation('node-1'),
-    (text) => text === [VIRTUAL, SECOND, SECOND6].toSorted().join(),
+    (text) => text === [VIRTUAL, SECOND, ANYCAST, SECOND6].toSorted().join(),
   );
   await onNode(1, `addr del ${VIRTUAL}/32 dev eth0`);
   await onNode(2, `route del ${VIRTUAL}`);
@@ -106,13 +108,25 @@ it('is reached at broadcast and anycast addresses of its networks by whom polici
   const VRRP = 112;
   const [from, to] = [cluster.sandbox('near').netns, cluster.node(1).netns];
   const hears = (): Promise<boolean[]> =>
-    Promise.all(['172.30.0.255', '2001:db8:77::'].map((address) => arrives({ from, to, address }, VRRP)));
+    Promise.all(['172.30.0.255', ANYCAST].map((address) => arrives({ from, to, address }, VRRP)));
   await cluster.kubectl(['delete', 'cnp', '--all']);
   await eventually(hears, (all) => all.every((one) => one));
   await apply('world');
   expect(await hears()).toEqual([false, false]);
   await apply('host');
   expect(await hears()).toEqual([true, true]);
+});
+
+it('so it is by pods of other nodes', async () => {
+  const VRRP = 112;
+  const ends = { from: cluster.sandbox('far').netns, to: cluster.node(1).netns, address: ANYCAST };
+  await apply('remote-node');
+  await eventually(
+    () => arrives(ends, VRRP),
+    (heard) => heard,
+  );
+  await apply('world');
+  expect(await arrives(ends, VRRP)).toBe(false);
 });
 
 it('the broadcast address of its network is the node, and what kube-proxy keeps at kube-ipvs0 is not', async () => {
@@ -132,6 +146,6 @@ it('the broadcast address of its network is the node, and what kube-proxy keeps 
     (found) => found['192.0.2.11/32'] === 1,
   );
   // An interface that forwards has the anycast address of its network's routers.
-  expect(sources).toMatchObject({ '172.30.0.255/32': 1, [`${SECOND}/32`]: 1, '2001:db8:77::/128': 1 });
+  expect(sources).toMatchObject({ '172.30.0.255/32': 1, [`${SECOND}/32`]: 1, [`${ANYCAST}/128`]: 1 });
   expect(sources['192.0.2.10/32']).toBeUndefined();
 });

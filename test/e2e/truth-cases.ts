@@ -83,8 +83,29 @@ export const TRUTH_CASES: readonly (readonly [string, readonly object[]])[] = [
     [knp('z', { podSelector: pod('a', 'b'), policyTypes: ['Egress'], egress: [{ ports: [{ port: 'alt' }] }] })],
   ],
   [
-    'NetworkPolicy: an address block takes in no pod',
+    'NetworkPolicy: an address block takes in whoever has an address in it',
     [knp('x', { podSelector: {}, ingress: [{ from: [{ ipBlock: { cidr: '0.0.0.0/0' } }] }] })],
+  ],
+  [
+    'NetworkPolicy: an address block but for an exception, and a port',
+    [
+      knp('x', {
+        podSelector: {},
+        policyTypes: ['Ingress', 'Egress'],
+        ingress: [{ from: [{ ipBlock: { cidr: '0.0.0.0/0' } }], ports: [{ port: 81 }] }],
+        egress: [{ to: [{ ipBlock: { cidr: '0.0.0.0/0', except: ['10.0.0.0/9', '128.0.0.0/1'] } }] }],
+      }),
+    ],
+  ],
+  [
+    'a deny beats an address block, and a CIDR of a CiliumNetworkPolicy takes in no pod',
+    [
+      knp('x', { podSelector: {}, ingress: [{ from: [{ ipBlock: { cidr: '0.0.0.0/0' } }] }] }),
+      cnp('x', {
+        endpointSelector: {},
+        ingressDeny: [{ fromEndpoints: [{ matchLabels: { pod: 'a' } }] }, { fromCIDR: ['0.0.0.0/0'] }],
+      }),
+    ],
   ],
   ['NetworkPolicy: ingress [{}] allows everybody', [knp('x', { podSelector: {}, ingress: [{}] })]],
   ['CiliumNetworkPolicy: ingress [{}] allows nobody', [cnp('x', { endpointSelector: {}, ingress: [{}] })]],
@@ -170,6 +191,37 @@ export const TRUTH_CASES: readonly (readonly [string, readonly object[]])[] = [
         podSelector: {},
         policyTypes: ['Egress'],
         egress: [{ to: [{ namespaceSelector: {} }], ports: [{ port: 80 }, { protocol: 'UDP', port: 81 }] }],
+      }),
+    ],
+  ],
+  [
+    'what asks for a proxy outranks a plain allow of all ports, and is widened by one of the same port',
+    [
+      cnp('x', {
+        endpointSelector: {},
+        ingress: [
+          { fromEndpoints: [{}], toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], rules: { http: [{}] } }] },
+          { fromEndpoints: [{}] },
+        ],
+      }),
+      cnp('y', {
+        endpointSelector: {},
+        ingress: [
+          { fromEndpoints: [{}], toPorts: [{ ports: [{ port: '80', protocol: 'TCP' }], serverNames: ['x.example'] }] },
+          { fromEndpoints: [{}], toPorts: tcp('80') },
+        ],
+      }),
+    ],
+  ],
+  [
+    'what asks for authentication outranks every allow',
+    [
+      cnp('x', {
+        endpointSelector: {},
+        egress: [
+          { toEndpoints: [inNamespace('y')], authentication: { mode: 'required' } },
+          { toEntities: ['all'], toPorts: tcp('80') },
+        ],
       }),
     ],
   ],

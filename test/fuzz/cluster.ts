@@ -1,10 +1,12 @@
 /** A cluster without kernels: an API server, the operator, and agents, all as they run, in this process. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { ApiError, createKubeClient, type KubeObject, type Resource, resources } from '@weir/kube';
 import { messageOf } from '@weir/process/errors';
 import { pino } from 'pino';
 import type { Operator } from '../../operator/operator.ts';
+import { looseCrds } from '../cluster/loose-crds.ts';
 import { createWithStatus, createWorld, type World } from '../operator/world.ts';
 import { carrier, touched } from './carriers.ts';
 import { TIGHT } from './crowds.ts';
@@ -67,7 +69,7 @@ export class FuzzCluster {
 
   /** With the honest objects, and everybody running. */
   static async start(tight = false): Promise<FuzzCluster> {
-    const cluster = new FuzzCluster(await createWorld(), tight);
+    const cluster = new FuzzCluster(await createWorld({ crds: looseCrds() }), tight);
     await cluster.#begin();
     return cluster;
   }

@@ -1,14 +1,16 @@
 /**
- * `npm run fuzz -- objects --count N --seed S`, `npm run fuzz -- datapath --packets N --seed S`: exit code 0 when nothing was found, 1 when something
+ * `npm run fuzz -- objects --count N --seed S`, `npm run fuzz -- datapath --packets N --seed S`, `npm run fuzz -- policy --worlds N --seed S`: exit code 0 when nothing was found, 1 when something
  * was, 2 for bad arguments.
  */
 import { parseArgs } from 'node:util';
 import { type FrameFuzzOptions, fuzzFrames, printFrames } from './datapath/run.ts';
 import { type FuzzOptions, fuzz, passed, print } from './index.ts';
+import { fuzzPolicies, type PolicyFuzzOptions, printPolicies } from './policy/run.ts';
 
 const USAGE =
   'usage: npm run fuzz -- objects [--count N] [--seed S] [--shrink SECONDS] [--quiet]\n' +
-  '       npm run fuzz -- datapath [--packets N] [--seed S] [--quiet]';
+  '       npm run fuzz -- datapath [--packets N] [--seed S] [--quiet]\n' +
+  '       npm run fuzz -- policy [--worlds N] [--seed S] [--quiet]';
 
 /** Bad arguments. */
 class UsageError extends Error {}
@@ -22,19 +24,24 @@ function number(flag: string, text: string, from: number, to: number): number {
 
 type Work =
   | { readonly what: 'objects'; readonly options: Omit<FuzzOptions, 'signal'> }
-  | { readonly what: 'datapath'; readonly options: Omit<FrameFuzzOptions, 'signal'> };
+  | { readonly what: 'datapath'; readonly options: Omit<FrameFuzzOptions, 'signal'> }
+  | { readonly what: 'policy'; readonly options: Omit<PolicyFuzzOptions, 'signal'> };
 
 function read(): Work {
   const { values, positionals } = parsed();
   const [what] = positionals;
-  if (positionals.length !== 1 || (what !== 'objects' && what !== 'datapath'))
-    throw new UsageError(`"${positionals.join(' ')}" is nothing that can be fuzzed; there are: objects, datapath`);
+  if (positionals.length !== 1 || (what !== 'objects' && what !== 'datapath' && what !== 'policy'))
+    throw new UsageError(
+      `"${positionals.join(' ')}" is nothing that can be fuzzed; there are: objects, datapath, policy`,
+    );
   const shared = {
     seed: number('seed', values.seed ?? String(Math.floor(Math.random() * 2 ** 31)), 0, 2 ** 31),
     ...(values.quiet === true ? {} : { log: (line: string) => console.error(`${new Date().toISOString()} ${line}`) }),
   };
   if (what === 'datapath')
     return { what, options: { ...shared, packets: number('packets', values.packets, 1, 1_000_000_000) } };
+  if (what === 'policy')
+    return { what, options: { ...shared, worlds: number('worlds', values.worlds, 1, 1_000_000_000) } };
   return {
     what,
     options: {
@@ -52,6 +59,7 @@ function parsed() {
       options: {
         count: { type: 'string', default: '1000' },
         packets: { type: 'string', default: '100000' },
+        worlds: { type: 'string', default: '1000' },
         seed: { type: 'string' },
         shrink: { type: 'string', default: '120' },
         quiet: { type: 'boolean' },
@@ -70,6 +78,11 @@ async function main(): Promise<number> {
   if (what === 'datapath') {
     const report = await fuzzFrames({ ...options, signal: stop.signal });
     console.log(printFrames(report));
+    return report.findings.length === 0 ? 0 : 1;
+  }
+  if (what === 'policy') {
+    const report = await fuzzPolicies({ ...options, signal: stop.signal });
+    console.log(printPolicies(report));
     return report.findings.length === 0 ? 0 : 1;
   }
   const report = await fuzz({ ...options, signal: stop.signal });

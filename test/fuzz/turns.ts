@@ -11,8 +11,8 @@ import { EDITED, FRESH, LATER } from './story.ts';
 const NAMESPACES = 3;
 /** Its own changes are two pods and a policy. */
 const MOST_CHANGES = 2 * NAMESPACES + 2;
-/** As many as have a place at once, of its kind and of one that it waits for, and one of each namespace in between. */
-const MOST_WRITES = 3 * PLACES + 2 * NAMESPACES;
+/** As many as have a place at once, and one of each namespace in between: of its kind, of one that it waits for, and of those that wait for that. */
+const MOST_WRITES = 3 * (PLACES + NAMESPACES);
 
 interface Awaited {
   readonly what: string;

@@ -3,7 +3,7 @@ import type { CiliumEndpointSlice, CiliumIdentity, Namespace, PeerSet, Pod, Reso
 import type { Direction } from '@weir/policy';
 import type { Logger } from '../../node-agent/core.ts';
 import { type KernelSlot, type KernelState, rowsByClass } from '../../node-agent/derive/index.ts';
-import { rowsKey } from '../../node-agent/derive/rows.ts';
+import { addressesKey, rowsKey } from '../../node-agent/derive/rows.ts';
 import { classAt } from '../../node-agent/derive/testing/class-at.ts';
 import { World } from '../../node-agent/derive/testing/model-world.ts';
 import {
@@ -158,6 +158,7 @@ function kernelSlot(row: SlotRow): KernelSlot {
       return enforced ? [rowsKey(scope.unknown), rowsKey(scope.pod), rowsKey(scope.world)] : ['', '', ''];
     }),
     classes: row.classes,
+    addresses: of((direction) => addressesKey(row.compiled[direction])),
     rows: of(
       (direction) =>
         new Map([...rowsByClass(row, direction)].flatMap(([n, rows]) => (n < 16 ? [] : [[n, rowsKey(rows)]]))),

@@ -39,7 +39,7 @@ export class Truth {
 
   policy(uid: string, generation: number, kind: PolicyObjectKind, object: object): void {
     const generations = this.#rules.get(uid) ?? new Map<number, readonly Rule[]>();
-    generations.set(generation, parsePolicy(object, kind).rules);
+    generations.set(generation, parsePolicy(object, kind, { stack: 'dual' }).rules);
     this.#rules.set(uid, generations);
   }
 

@@ -4,6 +4,7 @@ import { ApiError, type CiliumPolicyObject, type Pod, resources } from '@weir/ku
 import type { Operator } from '../../operator/operator.ts';
 import { cnp, knp, namespace, node, pod, report } from '../../operator/testing.ts';
 import { Random } from '../chaos/random.ts';
+import { looseCrds } from '../cluster/loose-crds.ts';
 import { createWithStatus, createWorld, eventually, type World } from '../operator/world.ts';
 import { type Kept, kept } from './kept.ts';
 
@@ -14,7 +15,7 @@ const apply = { fieldManager: 'user', force: true } as const;
 
 let world: World;
 beforeEach(async () => {
-  world = await createWorld();
+  world = await createWorld({ crds: looseCrds() });
 });
 afterEach(() => world.stop());
 

@@ -1,14 +1,16 @@
 /** An operator that gives derived objects other names than the one before it: peer sets by a longer hash, long policies. */
+
 import { createHash } from 'node:crypto';
 import { afterEach, beforeEach, expect, it } from '@jest/globals';
 import { type PeerSet, type ResolvedPolicyObject, type Resource, resources } from '@weir/kube';
 import { hashesOf } from '../../operator/names.ts';
 import { cnp, namespace, node, pod } from '../../operator/testing.ts';
+import { looseCrds } from '../cluster/loose-crds.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;
 beforeEach(async () => {
-  world = await createWorld();
+  world = await createWorld({ crds: looseCrds() });
   await world.client.create(resources.Namespace, namespace('a'));
   await createWithStatus(world.client, node('n1'));
   await createWithStatus(world.client, pod('a/web', { app: 'web' }, { ip: '10.0.0.1', node: 'n1' }));
@@ -172,7 +174,7 @@ it('a policy that cannot be read keeps what the version before resolved of it, a
   await asBefore();
   const before = await policies();
   for (const name of NAMES)
-    await world.client.apply(resources.CiliumNetworkPolicy, cnp(`a/${name}`, { ...SPEC, unknown: true }), {
+    await world.client.apply(resources.CiliumNetworkPolicy, cnp(`a/${name}`, { ...SPEC, nodeSelector: {} }), {
       fieldManager: 'user',
       force: true,
     });

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from '@jest/globals';
 import { type Condition, type KubeEvent, type ResolvedPolicyObject, resources } from '@weir/kube';
 import { ccnp, cnp, knp, namespace, node, pod, report } from '../../operator/testing.ts';
+import { looseCrds } from '../cluster/loose-crds.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;
@@ -15,7 +16,7 @@ const FROM_API = {
 };
 
 async function cluster(): Promise<void> {
-  world = await createWorld();
+  world = await createWorld({ crds: looseCrds() });
   for (const name of ['a', 'b']) await world.client.create(resources.Namespace, namespace(name));
   for (const name of ['n1', 'n2']) await createWithStatus(world.client, node(name));
   const ports = [{ name: 'http', containerPort: 8080 }];

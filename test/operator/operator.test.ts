@@ -12,6 +12,7 @@ import { Model } from '../../operator/model/model.ts';
 import { SHARE_MS } from '../../operator/model/time-share.ts';
 import { createOperator, type Operator } from '../../operator/operator.ts';
 import { ccnp, cnp, namespace, node, pod, report } from '../../operator/testing.ts';
+import { looseCrds } from '../cluster/loose-crds.ts';
 import { createWithStatus, createWorld, eventually, type World } from './world.ts';
 
 let world: World;
@@ -36,7 +37,7 @@ const READ_ALL = '1000000';
 
 /** Two namespaces, two nodes, two pods. */
 async function cluster(): Promise<World> {
-  world = await createWorld();
+  world = await createWorld({ crds: looseCrds() });
   const { client } = world;
   for (const name of ['a', 'b']) await client.create(resources.Namespace, namespace(name, { team: name }));
   for (const name of ['n1', 'n2']) await createWithStatus(world.client, node(name));
@@ -219,18 +220,13 @@ describe('operator', () => {
     const first = await world.operator();
     await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', WEB_FROM_API));
     const before = await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
-    const broken = {
-      ...WEB_FROM_API,
-      ingress: [{ fromEndpoints: [{ matchLabels: { app: 'db' } }], toPorts: [{ ports: [{ port: '99999' }] }] }],
-    };
+    const broken = { ...WEB_FROM_API, endpointSelector: { matchLabels: { app: 'a b' } } };
     await world.client.apply(resources.CiliumNetworkPolicy, cnp('a/web', broken), apply);
     await eventually(async () => expect(condition(await policy(), 'Valid')?.status).toBe('False'));
     const check = async (): Promise<void> => {
       const valid = condition(await policy(), 'Valid');
       expect(valid).toMatchObject({ reason: 'InvalidSpec', observedGeneration: 2 });
-      expect(valid?.message).toMatch(
-        /^spec\.ingress\[0\]\.toPorts\[0\]\.ports\[0\]\.port: .*generation 1 stays enforced$/,
-      );
+      expect(valid?.message).toMatch(/^spec\.endpointSelector\.matchLabels\["app"\]: .*generation 1 stays enforced$/);
       expect(condition(await policy(), 'Programmed')).toMatchObject({ status: 'False', reason: 'Invalid' });
       expect((await world.client.get(resources.ResolvedPolicy, 'cnp-a.web')).spec).toEqual(before.spec);
     };
@@ -264,12 +260,27 @@ describe('operator', () => {
   it('a policy that was never valid enforces nothing and says so', async () => {
     await cluster();
     const operator = await world.operator();
-    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', { endpointSelector: {}, ingres: [{}] }));
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', { endpointSelector: {}, ingress: [] }));
     await eventually(async () =>
       expect(condition(await policy(), 'Valid')?.message).toContain('nothing of this policy is enforced'),
     );
     await world.settle(operator);
     expect((await world.client.list(resources.ResolvedPolicy)).items).toEqual([]);
+  });
+
+  it('what cannot be read of a policy allows nothing, and the rest is enforced', async () => {
+    await cluster();
+    await world.operator();
+    const ingress = [{ toPorts: [{ ports: [{ port: '99999' }] }] }, ...WEB_FROM_API.ingress];
+    await world.client.create(resources.CiliumNetworkPolicy, cnp('a/web', { ...WEB_FROM_API, ingress }));
+    await eventually(async () =>
+      expect(condition(await policy(), 'Valid')).toMatchObject({
+        reason: 'InvalidSpec',
+        message: expect.stringMatching(/^spec\.ingress\[0\].*; the rest is enforced$/),
+      }),
+    );
+    const { spec } = await eventually(() => world.client.get(resources.ResolvedPolicy, 'cnp-a.web'));
+    expect(spec.rules).toMatchObject([{ ports: [], defaultDeny: true }, { peers: [{}] }]);
   });
 
   it('what cannot be enforced yet is resolved fail-closed and named', async () => {

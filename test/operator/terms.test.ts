@@ -35,9 +35,20 @@ const ready = async ({ healthPort }: Operator): Promise<string> =>
 const states = (operator: Operator) =>
   Object.fromEntries(partsOf(operator).map(({ name, state }): [string, string] => [name, state]));
 
-const PROCESS = ['totals', 'failures', 'health', 'webhooks', 'identity-gc', 'election', 'preflight'];
+const PROCESS = [
+  'totals',
+  'failures',
+  'health',
+  'limits',
+  'policy-webhook',
+  'webhooks',
+  'identity-gc',
+  'election',
+  'preflight',
+];
 const TERM = [
-  ...['tables', 'lease', 'writers', 'targets', 'tenant-log', 'limits', 'policies', 'workloads', 'services', 'reports'],
+  ...['tables', 'lease', 'writers', 'targets', 'tenant-log', 'policies', 'workloads', 'services'],
+  ...['cidr-groups', 'reports'],
   ...['model', 'sync-loop', 'garbage', 'inputs', 'heartbeat'],
 ];
 const all = (names: readonly string[], state: string) => Object.fromEntries(names.map((name) => [name, state]));

@@ -13,7 +13,12 @@ afterEach(async () => world?.stop());
 
 interface ReadRule {
   readonly direction: string;
-  readonly peers?: readonly { readonly peerSet?: string; readonly cidr?: string; readonly entity?: string }[];
+  readonly peers?: readonly {
+    readonly peerSet?: string;
+    readonly cidr?: string;
+    readonly entity?: string;
+    readonly fqdn?: string;
+  }[];
   readonly ports?: readonly unknown[];
 }
 
@@ -40,9 +45,8 @@ describe('a rule that an agent reads', () => {
       entities: { toEntities: [] },
       groups: { toGroups: [{ aws: { securityGroupsIds: ['sg-none'] } }], ...ports },
       services: { toServices: [{ k8sService: { serviceName: 'none', namespace: 'ns' } }] },
-      names: { toFQDNs: [{ matchName: 'none.example' }], ...ports },
       group: { toCIDRSet: [{ cidrGroupRef: 'none' }], ...ports },
-      nodes: { toNodes: [{ matchLabels: { none: 'none' } }] },
+      nodes: { toNodes: [] },
     };
     for (const [name, egress] of Object.entries(elements))
       await client.create(
@@ -61,6 +65,35 @@ describe('a rule that an agent reads', () => {
       for (const { peers } of each) expect([name, peers]).toEqual([name, name === 'anybody' ? undefined : []]);
     }
     expect(rules.get('anybody')?.map((rule) => rule.ports?.length)).toEqual([1]);
+  });
+
+  it('names nodes by a set that no pod is in, and carries its own labels', async () => {
+    world = await createWorld();
+    const { client } = world;
+    await client.create(
+      resources.CiliumNetworkPolicy,
+      cnp('default/nodes', {
+        endpointSelector: {},
+        labels: [{ key: 'team', value: 'red' }],
+        egress: [{ toNodes: [{ matchLabels: { zone: 'a' } }] }],
+      }),
+    );
+    await world.settle(await world.operator());
+    const [rule] = (await read(world)).get('nodes') ?? [];
+    expect(rule).toMatchObject({ peers: [{ peerSet: expect.any(String) }], labels: ['unspec:team=red'] });
+    const { items } = await client.list(resources.PeerSet);
+    const sets = items as readonly { readonly spec: object }[];
+    expect(sets.map(({ spec }) => spec)).toContainEqual(
+      expect.objectContaining({
+        identities: [],
+        selector: {
+          requirements: [
+            { key: 'node:zone', operator: 'In', values: ['a'] },
+            { key: 'reserved:remote-node', operator: 'Exists', values: [] },
+          ],
+        },
+      }),
+    );
   });
 
   it.each(['default', 'mars'])(
@@ -87,7 +120,7 @@ describe('a rule that an agent reads', () => {
       expect(rules.length).toBeGreaterThan(0);
       for (const { peers } of rules) {
         expect(peers?.length).toBeGreaterThan(0);
-        for (const peer of peers ?? []) expect(Object.keys(peer).sort()).toEqual(['cidr', 'except']);
+        for (const peer of peers ?? []) expect(Object.keys(peer).sort()).toEqual(['cidr', 'everyone', 'except']);
       }
       // The one set is of the policy's subjects.
       const { items } = await client.list(resources.PeerSet);

@@ -112,6 +112,8 @@ it('adds a table, a map, a route, a metric, a flag, a command and a row of statu
       ['from-pod', 'sample_from_pod'],
       ['to-pod', 'sample_to_pod'],
       ['judge-sent', 'weir_judge_sent'],
+      ['to-proxy', 'weir_to_proxy'],
+      ['answer-to-proxy', 'weir_answer'],
     ].map(([stage, program]) => ({ key: { stage }, value: { program, id: expect.any(Number) } })),
   );
   expect(readdirSync(join(bpfRoot, 'hooks')).sort()).toEqual([

@@ -13,7 +13,7 @@ const ROOT = join(import.meta.dirname, '../..');
 export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string[]>> = {
   /** What is handed out: packages, images, documents, the chart's rendering, and what lint holds. */
   release: [
-    'test/{api-reference,chart,images,lint,package-readmes,packages,readme,supply-chain}',
+    'test/{api-reference,chart,images,lint,package-readmes,packages,policy-hooks,readme,supply-chain}',
     'test/{contributing,docs,errors}',
     'test/chart/*',
   ],
@@ -33,9 +33,10 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'bpf/*',
     'node-agent/core/{audit,life,create-core,depth,faces,families,lost-state,named-ports,refused,row-budget,strays,gates}',
     'node-agent/state/state-files',
+    'node-agent/dns/{delivery,proxy/hostile,proxy/kernel-maps,proxy/proxy,proxy/resolvers,proxy/store}',
     'node-agent/services/{health,churn,closing,kinds,outside,rewrite,sockets,veth}',
     'node-agent/masquerade/masquerade',
-    'node-agent/{cli/cli,routing/routing,uninstall/uninstall}',
+    'node-agent/{cli/cli,cli/cli-follow,explain/explain,routing/routing,uninstall/uninstall}',
     'node-agent/api/!(context|endpoint-model|follow)',
     'node-agent/cni/{dual-stack,installation,network,service,shim}',
     'node-agent/datapath/{conntrack,content-audit,endpoint-map,links,lock,part-programs,slot-store,testing/lab}',
@@ -44,7 +45,7 @@ export const PATTERNS: Readonly<Record<Exclude<Project, 'unit'>, readonly string
     'shared/libbpf/!(memory-map)',
     'shared/kube/access',
     'shared/process/{memory,metrics-server,supervised}',
-    'test/{printing,bench/path-packets,fuzz/datapath/datapath,parts/sample,seccomp/seccomp}',
+    'test/{printing,bench/path-packets,fuzz/{datapath/datapath,policy/policy},parts/sample,seccomp/seccomp}',
     'test/cluster/{process,pod/pod}',
   ],
 };

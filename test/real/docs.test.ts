@@ -42,10 +42,16 @@ describe('docs/ on a real Kubernetes with kube-proxy', () => {
         { name: 'app2', labels: { id: 'app2' }, node: 2, tcp: [80] },
       ]);
     }, 240_000);
-    it.each(['upgrade.md', 'status.md', 'troubleshooting.md', 'services.md', 'security.md'].flatMap(scripts))(
-      '%s',
-      play,
-      300_000,
-    );
+    it.each(
+      [
+        'upgrade.md',
+        'status.md',
+        'troubleshooting.md',
+        'services.md',
+        'dns.md',
+        'security.md',
+        'policy-files.md',
+      ].flatMap(scripts),
+    )('%s', play, 300_000);
   });
 });

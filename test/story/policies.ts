@@ -123,6 +123,29 @@ egress:
     - 10.1.0.0/16`,
   ),
 
+  names: cnp(
+    'by-name',
+    `
+endpointSelector:
+  matchLabels:
+    id: app3
+egress:
+- toEndpoints:
+  - matchLabels:
+      id: app2
+  toPorts:
+  - ports:
+    - {port: "53", protocol: ANY}
+    rules:
+      dns:
+      - matchPattern: "*.example.com"
+- toFQDNs:
+  - matchName: api.example.com
+  toPorts:
+  - ports:
+    - {port: "80", protocol: TCP}`,
+  ),
+
   denyAll: cnp(
     'deny-all',
     `
@@ -172,8 +195,8 @@ egress:
     `
 endpointSelector: {}
 ingress:
-- fromCIDR:
-  - 10.0.0.300/8
+- fromCIDRs:
+  - 10.0.0.0/8
 egress:
 - {}`,
   ),

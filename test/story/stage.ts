@@ -69,7 +69,7 @@ export class Stage {
    * @param given a cluster of two nodes or more that has no such pods; it stays when the stage is closed. Default: an embedded one.
    */
   static async set(listener: Listener, given?: TestCluster): Promise<Stage> {
-    const cluster = given ?? (await Cluster.start({ onLog: (line) => listener.say(line) }));
+    const cluster = given ?? (await Cluster.start({ dnsProxies: true, onLog: (line) => listener.say(line) }));
     const stage = new Stage(cluster, listener, given === undefined);
     try {
       await cluster.createPods(PODS);

@@ -110,6 +110,13 @@ httpGet:
   port: {{ .port }}
 {{- end }}
 
+{{- define "weir.dnsProxyProbe" -}}
+httpGet:
+  host: 127.0.0.1
+  path: /
+  port: 10053
+{{- end }}
+
 {{/*
 Replicas of the operator: not more than there are nodes to hold them, at most one a node. Without a cluster to ask (helm
 template) as many as the value says.

@@ -14,7 +14,7 @@ import {
   verdictKey,
   verdictValue,
 } from '@weir/bpf';
-import { isLocalCidr, RESERVED_ID } from '@weir/identity';
+import { isLocalCidr, plainNode, RESERVED_ID } from '@weir/identity';
 import { parseAddress } from '@weir/net';
 import type { Direction } from '@weir/policy';
 import { classOf } from '../../derive/contract.ts';
@@ -103,6 +103,7 @@ export class Instant {
         const around = found !== undefined && found.bits > 0 ? identityIn(found, revision) : RESERVED_ID.world;
         if (isLocalCidr(around) || around === RESERVED_ID.world) identity = around;
       }
+      if (named(identity) === undefined) identity = plainNode(identity);
       return named(identity) ?? classOf(new Map(), identity, noneAround);
     });
   }

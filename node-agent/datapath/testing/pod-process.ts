@@ -3,7 +3,7 @@
  * so over IPC; by IPv4 and IPv6.
  */
 import { createSocket, type Socket, type SocketOptions } from 'node:dgram';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createServer, isIPv6, connect as openTcp, type Socket as TcpSocket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 
@@ -37,10 +37,13 @@ function socketTo(address: string): Socket {
 
 /** The TCP connection to or from each address, the newest. */
 const connections = new Map<string, TcpSocket>();
+/** Says that a `letter` or a `connection` has come: who sent it knows when it was sent, not when it was read here. */
+const arrivals = new EventEmitter();
 let heard = 0;
 
 function keep(socket: TcpSocket): void {
   if (socket.remoteAddress !== undefined) connections.set(socket.remoteAddress, socket);
+  arrivals.emit('connection');
   socket.setNoDelay(true);
   socket.on('data', (bytes) => {
     heard += bytes.length;
@@ -77,6 +80,23 @@ function write(address: string, sent: () => void): void {
   pen.send('letter', LETTERS, address, sent);
 }
 
+/** Writes to the other's connection, and waits for it where it has not come. False where it does not come. */
+async function say(to: string): Promise<boolean> {
+  const signal = AbortSignal.timeout(TALK_MS);
+  try {
+    while (!connections.has(to)) await once(arrivals, 'connection', { signal });
+  } catch {
+    return false;
+  }
+  return connections.get(to)?.write('.') === true;
+}
+
+/** Answers the last letter, and waits for one where none has come. */
+async function answerLetter(): Promise<void> {
+  if (reply === undefined) await once(arrivals, 'letter');
+  await new Promise<void>((resolve) => reply?.(resolve));
+}
+
 async function listen({ any, ...options }: (typeof FAMILIES)[number]): Promise<void> {
   const echo = createSocket(options);
   echo.on('message', (message, from) => echo.send(message, from.port, from.address));
@@ -84,6 +104,7 @@ async function listen({ any, ...options }: (typeof FAMILIES)[number]): Promise<v
   letterBox.on('message', (_, { port, address }) => {
     reply = (sent) => letterBox.send('answer', port, address, sent);
     letters += 1;
+    arrivals.emit('letter');
   });
   const listener = createServer(keep);
   echo.bind(PORT, any);
@@ -197,13 +218,13 @@ process.on('message', (command: Command) => {
       write(command.address, () => answer(true));
       break;
     case 'answer':
-      reply?.(() => answer(true));
+      void answerLetter().then(() => answer(true));
       break;
     case 'letters':
       void sync().then(() => answer(letters));
       break;
     case 'say':
-      answer(connections.get(command.to)?.write('.') === true);
+      void say(command.to).then(answer);
       break;
     case 'heard':
       void sync().then(() => answer(heard));

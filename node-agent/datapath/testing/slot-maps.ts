@@ -50,7 +50,7 @@ export function slotRow(slot: number, identities: readonly number[], kinds = 20)
   const members = Array.from({ length: kinds }, (_, kind) => identities.filter((_id, at) => at % kinds === kind));
   const classes = members.flatMap((ids, kind) => (ids.length === 0 ? [] : [{ members: ids, rows: tcp(1000 + kind) }]));
   const numbers = new Map(members.flatMap((ids, kind) => ids.map((id) => [id, 16 + kind] as const)));
-  const open = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [] };
+  const open = { enforced: false, scope: { unknown: [], pod: [], world: [] }, classes: [], addresses: [] };
   return {
     slot,
     shape: `shape-${slot}`,

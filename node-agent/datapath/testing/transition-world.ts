@@ -43,7 +43,7 @@ interface Seen {
 /** The pinned maps, what packets did to them, and what the state folder holds: all that outlives an agent. */
 export class Node {
   readonly maps: KernelMaps = memoryKernel();
-  numbers: NumbersState = { cidrs: {}, labels: {}, revisions: 0 };
+  numbers: NumbersState = { cidrs: {}, labels: {}, nodes: {}, revisions: 0 };
   readonly links = new Set<number>();
   now = 0;
   /** Work of a plan for one namespace; undefined: the default. */

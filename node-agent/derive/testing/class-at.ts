@@ -26,6 +26,16 @@ export function classAt(ipcache: Ipcache, classes: ReadonlyMap<number, number>, 
   return classOf(classes, longest ? RESERVED_ID.unknown : world, noneAround);
 }
 
+/** What the longest prefix around it says. */
+export function identityAt(ipcache: Ipcache, prefix: string): number {
+  const { family, bytes, bits } = parsePrefix(prefix);
+  for (let length = bits; length >= 0; length -= 1) {
+    const row = ipcache.get(formatPrefix(maskPrefix(family, bytes, length)));
+    if (row !== undefined) return row.identity;
+  }
+  return RESERVED_ID.unknown;
+}
+
 /** For identities that are no CIDR's. */
 export function noneAround(identity: number): never {
   throw new Error(`identity ${identity} is a CIDR's`);

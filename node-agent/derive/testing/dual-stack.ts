@@ -1,6 +1,7 @@
 /** A cluster as one of its nodes derives it: policies as users write them in, decisions by address out. For tests. */
 import { labelsKey, matches, podIdentityLabels } from '@weir/labels';
 import {
+  type ClassRows,
   type Direction,
   type OracleEndpoint,
   type OraclePeer,
@@ -11,10 +12,11 @@ import {
   peerAt,
   type Rule,
   resolve,
+  rowsOfAddress,
 } from '@weir/policy';
 import type { PolicyObject } from '@weir/policy/testing/worlds.ts';
 import type { ContainerPort, NodeRow, PolicyRow } from '../../tables.ts';
-import { classAt } from './class-at.ts';
+import { classAt, identityAt } from './class-at.ts';
 import { settle, World } from './model-world.ts';
 
 /** The node that derives. */
@@ -60,7 +62,10 @@ export class Stack {
     });
     this.#oracle = {
       endpoints: this.endpoints,
-      nodes: nodes.map(({ name, addresses }) => ({ name, addresses, kubeApiserver: control.includes(name) })),
+      nodes: nodes.map(({ name, addresses, labels = {} }) => ({
+        ...{ name, addresses, labels },
+        kubeApiserver: control.includes(name),
+      })),
       externalApiServers: apiServers,
     };
   }
@@ -69,7 +74,7 @@ export class Stack {
   async apply(policies: readonly PolicyObject[]): Promise<void> {
     this.#ground();
     const { db, tables } = this.world;
-    this.#rules = policies.flatMap(({ object, kind }) => parsePolicy(object, kind).rules);
+    this.#rules = policies.flatMap(({ object, kind }) => parsePolicy(object, kind, { stack: 'dual' }).rules);
     let cookie = 0;
     const cookieOf = (): number => {
       cookie += 1;
@@ -133,11 +138,16 @@ export class Stack {
     if (slot === undefined) return 'no slot';
     const { scope, classes } = slot.compiled[direction];
     const numbers = slot.classes[direction];
-    const number = classAt(ipcache, numbers, `${address}/${address.includes(':') ? 128 : 32}`);
+    const prefix = `${address}/${address.includes(':') ? 128 : 32}`;
+    const number = classAt(ipcache, numbers, prefix);
     const named = classes.find(({ members }) => numbers.get(members[0] ?? 0) === number);
     const rows = [scope.unknown, scope.pod, scope.world][number] ?? named?.rows ?? [];
     const listed = [1, 6, 17, 58, 132].includes(protocol);
     const [key, at] = listed ? [protocol, port] : [0, protocol];
-    return rows.find((row) => row.protocol === key && row.from <= at && at <= row.to)?.verdict ?? 'deny';
+    const find = (among: ClassRows) => among.find((row) => row.protocol === key && row.from <= at && at <= row.to);
+    const identity = identityAt(ipcache, prefix);
+    const found =
+      find(rows) ?? (identity === 0 ? undefined : find(rowsOfAddress(slot.compiled[direction], address, identity)));
+    return found?.verdict ?? 'deny';
   }
 }

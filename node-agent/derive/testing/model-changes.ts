@@ -1,7 +1,7 @@
 /** Changes of a world's inputs at random, of every kind. */
 import fc from 'fast-check';
 import { tableKey } from '../../create-tables.ts';
-import { APPS, byName, rule, type World, web } from './model-world.ts';
+import { APPS, byName, rule, type World, web, ZONE } from './model-world.ts';
 
 const app = fc.constantFrom(...APPS);
 const ports = fc.array(fc.constantFrom(web(80), web(81), { ...web(53), protocol: 'UDP' as const }), {
@@ -20,7 +20,7 @@ export const change = fc.oneof(
     kind: fc.constant('policy' as const),
     uid: fc.constantFrom('p', 'q'),
     subject: app,
-    peer: fc.oneof(app, fc.constantFrom({ cidr: '10.0.0.0/8' }, { cidr: '10.9.9.0/24' })),
+    peer: fc.oneof(app, fc.constantFrom({ cidr: '10.0.0.0/8' }, { cidr: '10.9.9.0/24' }, ZONE)),
   }),
   fc.record({ kind: fc.constant('drop-policy' as const), uid: fc.constantFrom('p', 'q') }),
   fc.record({ kind: fc.constant('peer-set' as const), app, members: fc.subarray([256, 257, 258]) }),
@@ -40,12 +40,14 @@ export const change = fc.oneof(
   fc.record({ kind: fc.constant('drop-endpoint' as const), id: fc.integer({ min: 1, max: 2 }) }),
   fc.record({
     kind: fc.constant('node' as const),
-    name: fc.constantFrom('self', 'n2'),
+    name: fc.constantFrom('self', 'n2', 'n3'),
     cidr: fc.boolean(),
     apiserver: fc.boolean(),
     // Of pods, and of API servers.
     reported: fc.subarray(['10.9.9.0', '10.9.9.1']),
+    zone: fc.constantFrom('a', 'b'),
   }),
+  fc.record({ kind: fc.constant('drop-node' as const), name: fc.constantFrom('n2', 'n3') }),
   fc.record({ kind: fc.constant('apiserver' as const), host: fc.nat(3) }),
 );
 
@@ -103,11 +105,15 @@ export function take(world: World, change: Change): void {
       db.write([tables.nodes], (txn) =>
         txn.upsert(tables.nodes, {
           name: change.name,
-          addresses: [change.name === 'self' ? '192.0.2.1' : '192.0.2.2', ...change.reported],
+          addresses: [`192.0.2.${['self', 'n2', 'n3'].indexOf(change.name) + 1}`, ...change.reported],
           podCidrs: change.cidr ? ['10.9.0.0/16'] : [],
           kubeApiserver: change.apiserver,
+          labels: { zone: change.zone },
         }),
       );
+      break;
+    case 'drop-node':
+      db.write([tables.nodes], (txn) => txn.delete(tables.nodes, change.name));
       break;
     case 'apiserver':
       db.write([tables.apiserverAddresses], (txn) =>
@@ -127,4 +133,5 @@ const FURNITURE: readonly Change[] = [
 /** Rules are in force at an endpoint from the beginning, be it by its own port names. */
 export function furnish(world: World): void {
   for (const each of FURNITURE) take(world, each);
+  world.zone();
 }

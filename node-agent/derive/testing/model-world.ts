@@ -1,7 +1,7 @@
 /** Input tables and a model over them, for tests: rows in by one call each, plans carried out in memory. */
 import assert from 'node:assert/strict';
 import { type LabelSelector, labelsKey } from '@weir/labels';
-import type { CompiledDirection, ResolvedRule } from '@weir/policy';
+import type { CompiledDirection, PeerRef, ResolvedRule } from '@weir/policy';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import type { Tables } from '../../core.ts';
 import { createTables, tableKey } from '../../create-tables.ts';
@@ -21,6 +21,15 @@ import type { Plan } from '../plan.ts';
 import { DIRECTIONS, rowsKey } from '../rows.ts';
 
 export const APPS = ['a', 'b', 'c'] as const;
+
+/** Nodes of zone b. */
+export const ZONE = { peerSet: 'hash-zone' };
+const IN_ZONE: LabelSelector = {
+  requirements: [
+    { key: 'node:zone', operator: 'In', values: ['b'] },
+    { key: 'reserved:remote-node', operator: 'Exists', values: [] },
+  ],
+};
 
 function selector(app: string): LabelSelector {
   return { requirements: [{ key: 'k8s:app', operator: 'In', values: [app] }] };
@@ -167,6 +176,10 @@ export class World {
     const row: PeerSetRow = { hash: `hash-${app}`, selector: selector(app), identities, origin: 'cluster' };
     this.db.write([this.tables.peerSets], (txn) => txn.upsert(this.tables.peerSets, row));
   }
+  zone(): void {
+    const row: PeerSetRow = { hash: ZONE.peerSet, selector: IN_ZONE, identities: [], origin: 'cluster' };
+    this.db.write([this.tables.peerSets], (txn) => txn.upsert(this.tables.peerSets, row));
+  }
   policy(uid: string, generation: number, rules: readonly ResolvedRule[]): void {
     const row: PolicyRow = { uid, kind: 'CiliumNetworkPolicy', namespace: 'ns', name: uid, generation, rules };
     this.db.write([this.tables.policies], (txn) => txn.upsert(this.tables.policies, row));
@@ -221,7 +234,7 @@ function assertNumbered({ compiled, classes }: SlotRow, direction: (typeof DIREC
   assert.equal(new Set(rows.values()).size, rows.size);
 }
 
-export function rule(subject: string, peer: string | { cidr: string } | undefined, cookie: number): ResolvedRule {
+export function rule(subject: string, peer: string | PeerRef | undefined, cookie: number): ResolvedRule {
   const peers = peer === undefined ? [] : typeof peer === 'string' ? [{ peerSet: `hash-${peer}` }] : [peer];
   return {
     subject: `hash-${subject}`,

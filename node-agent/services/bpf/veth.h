@@ -224,6 +224,43 @@ static __noinline int forget_flow(struct __sk_buff *skb, const struct l4 *p)
 	return 0;
 }
 
+/* Whether an IPv6 packet begins a flow to the port of a Service at an address that is no cluster IP. What cannot be read is dropped when it is judged. */
+static __noinline bool opens_service6(struct __sk_buff *skb, const struct svc_address *to)
+{
+	struct ipv6hdr ip;
+	struct headers h = {.l4 = ETH_HLEN + sizeof(ip)};
+	__be16 ports[2];
+	__u8 tcp_flags;
+	__u32 node;
+
+	if (!to || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+		return false;
+	h.end = skb->len;
+	h.protocol = ip.nexthdr;
+	if (v6_is_extension(ip.nexthdr) && (!headers_follow(skb, &h) || h.offset))
+		return false;
+	if (!has_ports(h.protocol) || bpf_skb_load_bytes(skb, h.l4, ports, sizeof(ports)))
+		return false;
+	if (h.protocol == IPPROTO_TCP && (bpf_skb_load_bytes(skb, h.l4 + 13, &tcp_flags, 1) || !tcp_opens(tcp_flags)))
+		return false;
+	return find_frontend(to, ports[1], h.protocol, SCOPE_CLUSTER, &node) && !(node & SVC_NODE_LOOPBACK);
+}
+
+/*
+ * IPv6 is translated at sockets alone. What still goes to a Service here is not of whoever has the address: kube-proxy would send it to a pod that nobody
+ * judged.
+ */
+static __noinline enum sent send_untranslated(struct __sk_buff *skb)
+{
+	struct svc_address to;
+	__be16 ethertype;
+
+	if (bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, sizeof(ethertype)) ||
+	    ethertype != bpf_htons(ETH_P_IPV6) || bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, daddr), &to, sizeof(to)))
+		return SENT_ON;
+	return bpf_map_lookup_elem(&svc_addresses, &to) || opens_service6(skb, &to) ? SENT_UNTRANSLATED : SENT_ON;
+}
+
 static __always_inline enum sent send_translated(struct __sk_buff *skb)
 {
 	struct svc_frontend *frontend;
@@ -232,7 +269,7 @@ static __always_inline enum sent send_translated(struct __sk_buff *skb)
 	__u32 node;
 
 	if (!read_l4(skb, &p))
-		return SENT_ON;
+		return send_untranslated(skb);
 	if (unlikely(p.dst == HAIRPIN))
 		return send_answer_back(skb, &p);
 	if (p.protocol == IPPROTO_ICMP && icmp_error(p.icmp_type, 4))

@@ -19,7 +19,7 @@ import { TestModel } from './test-model.ts';
 export const NODES = ['n1', 'n2', 'n3'];
 const KEY = 'cnp/a/web';
 export const INTERVAL = 1_000;
-const INVALID = { endpointSelector: { matchLabels: { app: 'web' } }, ingress: [{ fromCIDR: ['nonsense'] }] };
+const INVALID = { endpointSelector: { matchLabels: { app: 'web' } }, nodeSelector: {}, ingress: [{}] };
 export const select = (app: string): object => ({ endpointSelector: { matchLabels: { app } }, ingress: [{}] });
 export const SPECS: readonly object[] = [select('web'), INVALID, select('other'), select('nobody')];
 

@@ -2,7 +2,7 @@
  * Test helper: a model on tables of its own. Changes go into the input tables at once, and into the model with the next
  * round, as the sync loop does it; a round tells what it changed in the desired tables.
  */
-import type { ServicePeers } from '@weir/policy';
+import type { CidrGroup, ServicePeers } from '@weir/policy';
 import { createStateDB, type Reader, type StateDB, type Table, type WriteTxn } from '@weir/statedb';
 import { createTables, type Desired, type Tables } from '../../tables.ts';
 import type {
@@ -70,6 +70,10 @@ export class TestModel {
     this.#set(this.tables.namespaces, row, (txn) => this.#model.changed(txn, 'namespace', row.name, row.name));
   }
 
+  deleteNamespace(name: string): void {
+    this.#delete(this.tables.namespaces, name, (txn) => this.#model.changed(txn, 'namespace', name, name));
+  }
+
   setPod(row: PodRow): void {
     this.#set(this.tables.pods, row, (txn) => this.#model.setPod(txn, row));
   }
@@ -98,6 +102,14 @@ export class TestModel {
     using snapshot = this.db.read();
     const row = snapshot.get(this.tables.servicePeers, key);
     if (row !== undefined) this.#delete(this.tables.servicePeers, key, (txn) => this.#model.serviceChanged(txn, row));
+  }
+
+  setCidrGroup(row: CidrGroup): void {
+    this.#set(this.tables.cidrGroups, row, (txn) => this.#model.cidrGroupChanged(txn, row));
+  }
+
+  deleteCidrGroup(name: string): void {
+    this.#delete(this.tables.cidrGroups, name, (txn) => this.#model.cidrGroupChanged(txn, { name, labels: {} }));
   }
 
   deleteNode(name: string): void {

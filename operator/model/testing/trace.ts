@@ -1,5 +1,5 @@
 /** Test helper: random traces of changes for a model, the inputs that they lead to, and what the model shows. */
-import type { ServicePeers } from '@weir/policy';
+import { type CidrGroup, cidrGroupOf, type ServicePeers } from '@weir/policy';
 import fc from 'fast-check';
 import { adoptedSlice, sliceObject } from '../../kubernetes/objects.ts';
 import { namespaceRow, nodeReportRow, nodeRow, podRow, policyRow } from '../../kubernetes/rows.ts';
@@ -77,6 +77,7 @@ export class Inputs {
   readonly pods = new Map<string, PodRow>();
   readonly policies = new Map<string, PolicyRow>();
   readonly services = new Map<string, ServicePeers>();
+  readonly cidrGroups = new Map<string, CidrGroup>();
   readonly nodes = new Map<string, ReturnType<typeof nodeRow>>();
   readonly reports = new Map<string, ReturnType<typeof nodeReportRow>>();
   readonly versions = new Map<string, ResolvedVersionRow>();
@@ -92,6 +93,7 @@ export class Inputs {
     };
     each(this.namespaces, (row) => model.setNamespace(row));
     each(this.services, (row) => model.setService(row));
+    each(this.cidrGroups, (row) => model.setCidrGroup(row));
     each(this.policies, (row) => model.setPolicy(row));
     each(this.reports, (row) => model.setReport(row));
     each(this.versions, (row) => model.setResolvedVersion(row));
@@ -149,6 +151,11 @@ const SPECS: readonly object[] = [
   {
     endpointSelector: {},
     egress: [{ toServices: [{ k8sServiceSelector: { selector: {}, namespace: 'b' } }] }],
+  },
+  {
+    endpointSelector: { matchLabels: { app: 'y' } },
+    ingress: [{ fromCIDRSet: [{ cidrGroupRef: 'g0', except: ['10.1.0.0/24'] }] }],
+    egressDeny: [{ toCIDRSet: [{ cidrGroupSelector: { matchLabels: { tier: 't1' } } }] }],
   },
   // Invalid, and unsupported.
   { endpointSelector: {}, ingress: [{ fromCIDR: ['nonsense'] }] },
@@ -230,7 +237,30 @@ const serviceStep: fc.Arbitrary<Step> = fc
       },
   );
 
+/** CiliumCIDRGroups that come, change and go; some cannot be read. */
+const cidrGroupStep: fc.Arbitrary<Step> = fc
+  .record({
+    name: fc.constantFrom('g0', 'g1'),
+    tier: fc.constantFrom('t0', 't1'),
+    externalCIDRs: fc.subarray(['10.1.0.0/16', '192.0.2.0/24', '2001:db8::/32', 'torn'], { maxLength: 3 }),
+    gone: fc.integer({ min: 0, max: 3 }).map((n) => n === 0),
+  })
+  .map(
+    ({ name, tier, externalCIDRs, gone }): Step =>
+      (model, inputs) => {
+        if (gone) {
+          inputs.cidrGroups.delete(name);
+          model.deleteCidrGroup(name);
+          return;
+        }
+        const row = cidrGroupOf(name, { tier }, { externalCIDRs });
+        inputs.cidrGroups.set(name, row);
+        model.setCidrGroup(row);
+      },
+  );
+
 export const step: fc.Arbitrary<Step> = fc.oneof(
+  cidrGroupStep,
   fc.constant<Step>((model) => model.collect()),
   fc.record({ ns: fc.constantFrom(...NAMESPACES), team: fc.constantFrom('red', 'blue') }).map(
     ({ ns, team }): Step =>

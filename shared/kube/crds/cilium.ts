@@ -1,5 +1,7 @@
 /** CRDs of group cilium.io: names and shape that existing manifests and habits rely on. */
-import { policyStatusSchema, ruleSchema } from './rule.ts';
+import { CIDR } from './patterns.ts';
+import { policyStatusSchema } from './policy-status.ts';
+import { type RuleKind, ruleSchema, rulesSchema } from './rule.ts';
 import { type CrdSpec, crd, fields, list, map, open, text, whole } from './schema.ts';
 
 const CATEGORIES = ['cilium'];
@@ -22,11 +24,11 @@ const policyColumns: NonNullable<CrdSpec['columns']> = [
   { name: 'Message', type: 'string', jsonPath: condition('Ready', 'message'), priority: 1 },
 ];
 
-const policyProperties = {
-  spec: ruleSchema('One rule.'),
-  specs: list(ruleSchema('One rule.'), 'Several rules; together with spec they make the policy.'),
+const policyProperties = (kind: RuleKind): CrdSpec['properties'] => ({
+  spec: ruleSchema(kind, true),
+  specs: rulesSchema(kind),
   status: policyStatusSchema,
-};
+});
 
 const addressing = list(fields({ ipv4: text('IPv4 address.'), ipv6: text('IPv6 address.') }), 'Addresses of the pod.');
 const namedPorts = list(
@@ -49,7 +51,7 @@ export const ciliumCrds = (): object[] => [
     categories: POLICY_CATEGORIES,
     scope: 'Namespaced',
     description: 'What pods of one namespace may send and receive.',
-    properties: policyProperties,
+    properties: policyProperties('CiliumNetworkPolicy'),
     columns: policyColumns,
     statusSubresource: true,
   }),
@@ -63,9 +65,33 @@ export const ciliumCrds = (): object[] => [
     categories: POLICY_CATEGORIES,
     scope: 'Cluster',
     description: 'What pods of all namespaces may send and receive.',
-    properties: policyProperties,
+    properties: policyProperties('CiliumClusterwideNetworkPolicy'),
     columns: policyColumns,
     statusSubresource: true,
+  }),
+  crd({
+    group: 'cilium.io',
+    version: 'v2',
+    earlier: ['v2alpha1'],
+    kind: 'CiliumCIDRGroup',
+    plural: 'ciliumcidrgroups',
+    singular: 'ciliumcidrgroup',
+    shortNames: ['ccg'],
+    categories: CATEGORIES,
+    scope: 'Cluster',
+    description: 'Addresses outside of the cluster that policies name together: cidrGroupRef, cidrGroupSelector.',
+    properties: {
+      spec: open(
+        { externalCIDRs: list(text(undefined, { pattern: CIDR }), 'Prefixes, such as 192.0.2.0/24. May be empty.') },
+        'What is in the group.',
+        { required: ['externalCIDRs'] },
+      ),
+    },
+    required: ['spec'],
+    columns: [
+      { name: 'CIDRs', type: 'string', jsonPath: '.spec.externalCIDRs' },
+      { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
+    ],
   }),
   crd({
     group: 'cilium.io',

@@ -1,6 +1,6 @@
 /** CRDs of group weir.dev: what the operator and the node agents tell each other. */
 import { MOST_REPORTED_FAILURES } from '../weir-objects.ts';
-import { policyStatusSchema } from './rule.ts';
+import { policyStatusSchema } from './policy-status.ts';
 import { crd, fields, flag, list, text, whole } from './schema.ts';
 
 const port = fields(
@@ -8,6 +8,7 @@ const port = fields(
     protocol: text('TCP, UDP, SCTP, ICMP, ICMPv6, or a protocol without ports such as VRRP.'),
     from: whole('First port, or type of ICMP.'),
     to: whole('Last port, or type of ICMP.'),
+    each: flag('Each pod by its own number, also where pods of equal labels give several.'),
     name: text("Name of a container port, in place of from and to: its number is each pod's own."),
   },
   undefined,
@@ -17,6 +18,8 @@ const peer = fields({
   peerSet: text('Name of a PeerSet: its identities.'),
   cidr: text('A prefix.'),
   except: list(text(), 'Prefixes inside it that are left out.'),
+  everyone: flag('The prefix is of an ipBlock: it selects every address in it, pods and nodes too.'),
+  fqdn: text('Outside addresses that names of this pattern have.'),
   entity: text('A named scope.'),
 });
 
@@ -50,13 +53,15 @@ export const weirCrds = (): object[] => [
               {
                 subject: text('PeerSet of the pods that the rule is for.'),
                 direction: text('ingress or egress.'),
-                verdict: text('allow or deny.'),
+                verdict: text('allow, deny, redirect or authenticate.'),
                 peers: list(peer, 'Absent: any peer. Empty: nobody.'),
                 ports: list(port, 'Absent: every protocol and port. Empty: none.'),
+                dns: list(text(), 'Of a redirect: patterns of the names that may be asked for.'),
                 defaultDeny: flag('Whether the rule turns on default deny in its direction.'),
                 cookie: whole('Names the rule in drop events.'),
                 path: text('Where in the policy the rule stands.'),
                 log: text('Text shown with flows that the rule decides.'),
+                labels: list(text(), 'Labels of its own.'),
               },
               undefined,
               ['subject', 'direction', 'verdict', 'defaultDeny', 'cookie', 'path'],

@@ -6,6 +6,6 @@ import type { Decision } from '../types.ts';
 export const anyDecision: fc.Arbitrary<Decision> = fc.oneof(
   fc.constantFrom<Decision>({ verdict: 'allow' }, { verdict: 'deny' }, { verdict: 'authenticate' }),
   fc
-    .record({ port: fc.integer({ min: 15_000, max: 15_002 }), priority: fc.constantFrom(1, 101, 126) })
+    .record({ port: fc.constantFrom(0, 1, 2, 4), priority: fc.constantFrom(1, 101, 126) })
     .map((listener) => ({ verdict: 'redirect' as const, listener })),
 );

@@ -1,9 +1,9 @@
 /** Flows written as text, judged in the world of the worked verdicts. For tests. */
 import { evaluate } from '../evaluate.ts';
-import { type OraclePeer, oracleVerdict, peerAt } from '../oracle.ts';
+import { addressOf, type OraclePeer, oracleVerdict, peerAt } from '../oracle.ts';
 import { parsePolicy } from '../parse.ts';
-import type { ParseResult, Rule } from '../types.ts';
-import { WORKED_ADDRESSES, WORKED_SERVICES, WORKED_WORLD } from '../worked-verdicts.ts';
+import type { ParseResult, Rule, Stack } from '../types.ts';
+import { WORKED_ADDRESSES, WORKED_REFERENTS, WORKED_WORLD } from '../worked-verdicts.ts';
 import { Judge, type JudgeOptions } from './judge.ts';
 
 const PROTOCOLS: Record<string, number> = { tcp: 6, udp: 17, sctp: 132, icmp: 1, icmpv6: 58, gre: 47, vrrp: 112 };
@@ -11,14 +11,23 @@ const PROTOCOLS: Record<string, number> = { tcp: 6, udp: 17, sctp: 132, icmp: 1,
 const KINDS = ['CiliumNetworkPolicy', 'CiliumClusterwideNetworkPolicy', 'NetworkPolicy'] as const;
 
 /** Rules and problems of whole Kubernetes objects, each read as the kind that it says. */
-export function parseObjects(objects: readonly Readonly<Record<string, unknown>>[]): ParseResult {
+export function parseObjects(
+  objects: readonly Readonly<Record<string, unknown>>[],
+  stack: Stack = 'dual',
+): ParseResult {
   const results = objects.map((object) =>
-    parsePolicy(object, KINDS.find((kind) => kind === object.kind) ?? 'CiliumNetworkPolicy', WORKED_SERVICES),
+    parsePolicy(object, KINDS.find((kind) => kind === object.kind) ?? 'CiliumNetworkPolicy', {
+      ...WORKED_REFERENTS,
+      stack,
+    }),
   );
   return {
     rules: results.flatMap(({ rules }) => rules),
+    refused: results.some(({ refused }) => refused),
     problems: results.flatMap(({ problems }) => problems),
     services: results.flatMap(({ services }) => services),
+    cidrGroups: results.flatMap(({ cidrGroups }) => cidrGroups),
+    byStack: results.some(({ byStack }) => byStack),
   };
 }
 
@@ -68,10 +77,11 @@ export function judgeFlow(rules: readonly Rule[], flow: string, options: JudgeOp
       { protocol, port },
       { ...options, endpoints: WORKED_WORLD.endpoints },
     );
-    if (oracle === 'allow' && slow.verdict === 'deny') oracle = `deny ${direction}`;
+    if (oracle === 'allow' && slow.verdict !== 'allow') oracle = `deny ${direction}`;
     const identity = other.identity ?? both.numbers.identityOf(other.peer, endpoint.node);
-    const fast = evaluate(both.compiledFor(endpoint), { direction, identity, protocol, port });
-    if (compiled === 'allow' && fast.verdict === 'deny') compiled = `deny ${direction}`;
+    const [address] = addressOf(other.peer);
+    const fast = evaluate(both.compiledFor(endpoint), { direction, identity, address, protocol, port });
+    if (compiled === 'allow' && fast.verdict !== 'allow') compiled = `deny ${direction}`;
   }
   const trim = (text: string) => (expected.includes(' ') ? text : (text.split(' ')[0] ?? text));
   return { expected, oracle: trim(oracle), compiled: trim(compiled) };

@@ -1,7 +1,8 @@
 /** Numbers for the things of an oracle world, as an operator and a node agent would give them. For tests. */
-import { CIDR_BASE, RESERVED_ID } from '@weir/identity';
+import { CIDR_BASE, NODE_BASE, RESERVED_ID, withApiServer } from '@weir/identity';
 import { type LabelSelector, labelsKey, matches } from '@weir/labels';
 import { addressIn, formatPrefix, parseAddress, parsePrefix } from '@weir/net';
+import { nodeLabels, selectsNodes } from '../nodes.ts';
 import type { OracleEndpoint, OraclePeer, OracleWorld } from '../oracle.ts';
 import type { PeerIdentity, PeerSetView, PortNames, Rule, SelectorHash } from '../types.ts';
 
@@ -25,15 +26,17 @@ export function identityWorld(world: OracleWorld, rules: readonly Rule[]): Ident
     const key = labelsKey(endpoint.labels);
     if (!pods.has(key)) pods.set(key, { id: 256 + pods.size, endpoint });
   }
+  const peersOf = rules.flatMap(({ elements }) => elements.flatMap(({ peers }) => (peers === 'any' ? [] : peers)));
+  // Nodes have numbers of their own where some rule tells them apart.
+  const told = peersOf.some((peer) => peer.kind === 'endpoints' && selectsNodes(peer.selector));
+  const nodes = (told ? world.nodes : []).map(({ name, labels = {}, kubeApiserver = false }, at) => {
+    const id = NODE_BASE + 1 + at;
+    return { name, labels: nodeLabels(labels), id: kubeApiserver ? withApiServer(id) : id };
+  });
   const apiServers = new Set((world.externalApiServers ?? []).map((text) => fullPrefix(text)));
   const texts = new Set<string>(apiServers);
-  for (const rule of rules) {
-    for (const { peers } of rule.elements) {
-      for (const peer of peers === 'any' ? [] : peers) {
-        if (peer.kind === 'cidr') for (const text of [peer.cidr.cidr, ...peer.cidr.except]) texts.add(text);
-      }
-    }
-  }
+  for (const peer of peersOf)
+    if (peer.kind === 'cidr') for (const text of [peer.cidr.cidr, ...peer.cidr.except]) texts.add(text);
   const cidrs = new Map<string, number>([
     ['0.0.0.0/0', RESERVED_ID.world],
     ['::/0', RESERVED_ID['world-ipv6']],
@@ -58,6 +61,7 @@ export function identityWorld(world: OracleWorld, rules: readonly Rule[]): Ident
           return pods.get(labelsKey(peer.endpoint.labels))?.id ?? RESERVED_ID.unknown;
         case 'node':
           if (peer.node.name === node) return RESERVED_ID.host;
+          if (told) return nodes.find(({ name }) => name === peer.node.name)?.id ?? RESERVED_ID.unknown;
           return peer.node.kubeApiserver ? RESERVED_ID['kube-apiserver'] : RESERVED_ID['remote-node'];
         case 'outside': {
           const { bytes } = parseAddress(peer.address);
@@ -74,6 +78,15 @@ export function identityWorld(world: OracleWorld, rules: readonly Rule[]): Ident
         (endpoint.namedPorts ?? []).filter((port) => port.name === name && port.protocol === protocol);
       return {
         own: (name, protocol) => of(subject, name, protocol)[0]?.port,
+        *addresses(name, protocol) {
+          const peers = this.peers(name, protocol);
+          for (const endpoint of world.endpoints) {
+            const identity = pods.get(labelsKey(endpoint.labels))?.id ?? RESERVED_ID.unknown;
+            const [own] = of(endpoint, name, protocol);
+            if (own === undefined || (peers.get(identity)?.length ?? 0) < 2) continue;
+            for (const address of endpoint.addresses) yield { prefix: fullPrefix(address), identity, port: own.port };
+          }
+        },
         peers(name, protocol) {
           const found = new Map<number, readonly number[]>();
           for (const endpoint of world.endpoints) {
@@ -100,8 +113,10 @@ export function identityWorld(world: OracleWorld, rules: readonly Rule[]): Ident
           if (known !== undefined) return known;
           const selector = selectors.get(hash);
           if (selector === undefined) return undefined;
-          const members = [...pods.values()].filter(({ endpoint }) => matches(selector, endpoint.labels));
-          const ids = members.map(({ id }) => id).sort((a, b) => a - b);
+          const all = selectsNodes(selector)
+            ? nodes
+            : [...pods.values()].map(({ id, endpoint: { labels } }) => ({ id, labels }));
+          const ids = all.flatMap(({ id, labels }) => (matches(selector, labels) ? [id] : [])).sort((a, b) => a - b);
           sets.set(hash, ids);
           return ids;
         },

@@ -3,7 +3,10 @@ import { matches } from '@weir/labels';
 import { compile } from '../compile.ts';
 import { type Evaluation, evaluate } from '../evaluate.ts';
 import { type Explanation, explain } from '../explain.ts';
+import { hostNameMatches } from '../host-names.ts';
+
 import {
+  addressOf,
   type OracleEndpoint,
   type OraclePeer,
   type OracleVerdict,
@@ -11,10 +14,16 @@ import {
   oracleVerdict,
 } from '../oracle.ts';
 import { resolve } from '../resolve.ts';
-import type { CompiledPolicy, CompileInput, Direction, ResolvedRule, Rule } from '../types.ts';
+import type { CompiledPolicy, CompileInput, Direction, PeerIdentity, ResolvedRule, Rule } from '../types.ts';
 import { type IdentityWorld, identitiesOn, identityWorld } from './identities.ts';
+import { NameLists } from './name-lists.ts';
+
+/** First number of names' identities. */
+const NAMES_BASE = 5 << 24;
 
 export interface JudgeOptions {
+  /** Names of peers outside, each list of one address. */
+  readonly names?: readonly (readonly string[])[];
   readonly mode?: CompileInput['mode'];
   readonly allowLocalhost?: boolean;
 }
@@ -40,7 +49,10 @@ export class Judge {
   readonly rules: readonly Rule[];
   readonly resolved: readonly ResolvedRule[];
   readonly numbers: IdentityWorld;
+  readonly listeners = new NameLists();
   readonly #options: JudgeOptions;
+  /** Identities of names, by their patterns. */
+  readonly #named = new Map<string, PeerIdentity>();
   readonly #resolution: ReturnType<typeof resolve>;
   readonly #compiled = new Map<string, CompiledPolicy>();
   readonly #inputs = new Map<string, CompileInput>();
@@ -58,6 +70,18 @@ export class Judge {
     });
     this.resolved = this.#resolution.rules;
     this.numbers = identityWorld(world, rules);
+    for (const names of options.names ?? []) {
+      const patterns = this.#patternsOf(names);
+      const key = patterns.join(' ');
+      if (patterns.length > 0 && !this.#named.has(key))
+        this.#named.set(key, { id: NAMES_BASE + this.#named.size, names: patterns });
+    }
+  }
+
+  /** Of `toFQDNs` that the names are of. */
+  #patternsOf(names: readonly string[]): readonly string[] {
+    const all = this.resolved.flatMap(({ peers = [] }) => peers.flatMap((peer) => ('fqdn' in peer ? [peer.fqdn] : [])));
+    return [...new Set(all)].filter((pattern) => names.some((name) => hostNameMatches(pattern, name))).sort();
   }
 
   inputFor(subject: OracleEndpoint): CompileInput {
@@ -70,7 +94,8 @@ export class Judge {
         return selector !== undefined && matches(selector, subject.labels);
       }),
       peerSets: this.numbers.peerSets(selectors),
-      identities: identitiesOn(this.world, this.numbers.identities, subject.node),
+      identities: [...identitiesOn(this.world, this.numbers.identities, subject.node), ...this.#named.values()],
+      listeners: this.listeners,
       mode: this.#options.mode ?? 'default',
       allowLocalhost: this.#options.allowLocalhost ?? true,
       portNames: this.numbers.portNames(subject),
@@ -89,11 +114,20 @@ export class Judge {
     const identity = this.numbers.identityOf(peer, subject.node);
     const input = this.inputFor(subject);
     const options = { endpoints: this.world.endpoints, ...this.#options };
+    const [address] = addressOf(peer);
+    const patterns = peer.kind === 'outside' ? this.#patternsOf(peer.names ?? []) : [];
+    const names = this.#named.get(patterns.join(' '))?.id;
     const found = [...input.identities].find((candidate) => candidate.id === identity) ?? { id: identity };
     return {
       oracle: oracleVerdict(this.rules, direction, subject, peer, { protocol, port }, options),
-      compiled: evaluate(this.compiledFor(subject), { direction, identity, protocol, port }),
-      explained: explain(input, { direction, peer: found, protocol, port }),
+      compiled: evaluate(this.compiledFor(subject), { direction, identity, names, address, protocol, port }),
+      explained: explain(input, {
+        direction,
+        names: patterns,
+        peer: address === undefined ? found : { ...found, address },
+        protocol,
+        port,
+      }),
     };
   }
 }

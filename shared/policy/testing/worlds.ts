@@ -45,9 +45,9 @@ export const SMALL_WORLD: OracleWorld = {
     pod('b', 'blue', 'cli-2', { app: 'cli', host: 'x' }, '10.244.1.10', 'n3', [tcp('http', 81), udp('dns', 53)]),
   ],
   nodes: [
-    { name: 'n1', addresses: ['10.9.0.1'] },
-    { name: 'n2', addresses: ['10.9.0.2'] },
-    { name: 'n3', addresses: ['10.9.0.3'], kubeApiserver: true },
+    { name: 'n1', addresses: ['10.9.0.1'], labels: { zone: 'a' } },
+    { name: 'n2', addresses: ['10.9.0.2'], labels: { zone: 'b', app: 'web' } },
+    { name: 'n3', addresses: ['10.9.0.3'], labels: { zone: 'b', 'role/control': '' }, kubeApiserver: true },
   ],
   externalApiServers: API_SERVERS,
 };
@@ -129,6 +129,16 @@ export const peerSelectorArbitrary = fc.oneof(
   },
 );
 
+/** Selectors of nodes. Key `app` is one of pods, too. */
+const nodeSelectorArbitrary = fc.constantFrom<object[]>(
+  {},
+  ...['a', 'b', 'c'].map((zone) => ({ matchLabels: { zone } })),
+  { matchLabels: { app: 'web' } },
+  { matchExpressions: [{ key: 'zone', operator: 'NotIn', values: ['a'] }] },
+  { matchExpressions: [{ key: 'role/control', operator: 'Exists' }] },
+  { matchLabels: { zone: 'b' }, matchExpressions: [{ key: 'role/control', operator: 'DoesNotExist' }] },
+);
+
 const ENTITY_NAMES = ['all', 'world', 'world-ipv4', 'world-ipv6', 'cluster', 'host', 'remote-node', 'kube-apiserver'];
 const entityArbitrary = fc.constantFrom(...ENTITY_NAMES, 'ingress', 'health', 'init', 'unmanaged', 'none');
 
@@ -195,6 +205,10 @@ function elementArbitrary(side: 'from' | 'to', port: fc.Arbitrary<object>): fc.A
     {
       weight: 3,
       arbitrary: fc.array(cidrSetArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}CIDRSet`]: items })),
+    },
+    {
+      weight: 2,
+      arbitrary: fc.array(nodeSelectorArbitrary, { maxLength: 2 }).map((items) => ({ [`${side}Nodes`]: items })),
     },
     {
       weight: 3,

@@ -18,6 +18,7 @@ import { disruptionBudget, endpointSlice, endpoints, event, lease, node } from '
 import { networkPolicy } from './network-policy-rules.ts';
 import { objects, pod, podSpecDefaults, podSpecRules, setDefault } from './pod-rules.ts';
 import type { Strategy } from './registry.ts';
+import { webhookConfiguration } from './webhook-rules.ts';
 
 function workload(kind: string): Strategy {
   const scaled = kind !== 'DaemonSet';
@@ -250,4 +251,5 @@ export const RULES: Readonly<Record<string, Strategy>> = {
   RoleBinding: binding,
   ClusterRoleBinding: binding,
   PriorityClass: priorityClass,
+  ValidatingWebhookConfiguration: webhookConfiguration,
 };

@@ -131,6 +131,13 @@ const KINDS: readonly Kind[] = [
   { gv: rbac, kind: 'ClusterRoleBinding', plural: 'clusterrolebindings', cluster: true },
   { gv: 'coordination.k8s.io/v1', kind: 'Lease', plural: 'leases' },
   {
+    gv: 'admissionregistration.k8s.io/v1',
+    kind: 'ValidatingWebhookConfiguration',
+    plural: 'validatingwebhookconfigurations',
+    cluster: true,
+    generation: true,
+  },
+  {
     gv: 'scheduling.k8s.io/v1',
     kind: 'PriorityClass',
     plural: 'priorityclasses',

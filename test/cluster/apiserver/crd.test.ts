@@ -51,11 +51,20 @@ describe('a custom resource definition', () => {
   it('is refused when its rules cannot be kept, with the path of the reason', async () => {
     const { client } = createApiServer();
     const cel = definition((properties) => {
-      object(properties, 'size')['x-kubernetes-validations'] = [{ rule: 'self > 0' }];
+      object(properties, 'size')['x-kubernetes-validations'] = [
+        { rule: 'self >' },
+        { rule: 'self >= oldSelf' },
+        { rule: 'true', reason: 'FieldValueInvalid' },
+      ];
     });
     const causes = await causesOf(client.create(CRDS, cel));
-    expect(causes).toHaveLength(1);
-    expect(causes[0]).toMatch(/properties\[size\]\.x-kubernetes-validations: Forbidden: CEL rules are not evaluated/);
+    expect(causes).toEqual([
+      expect.stringMatching(
+        /properties\[size\]\.x-kubernetes-validations\[0\]\.rule: Invalid value: .*compilation failed/,
+      ),
+      expect.stringMatching(/x-kubernetes-validations\[1\]\.rule: Forbidden: this server knows no transition rules/),
+      expect.stringMatching(/x-kubernetes-validations\[2\]\.reason: Forbidden/),
+    ]);
     const wrong = copy(widgetDefinition());
     object(wrong, 'metadata').name = 'gadgets.example.com';
     expect((await causesOf(client.create(CRDS, wrong)))[0]).toContain('metadata.name: Invalid value');
@@ -74,6 +83,13 @@ describe('a custom resource definition', () => {
         };
         properties.some = { type: 'array', items: { type: 'string', pattern: '^x' }, maxItems: 2 };
         properties.maybe = { type: 'string', nullable: true };
+        properties.pair = {
+          type: 'object',
+          properties: { a: { type: 'string' }, b: { type: 'array', items: { type: 'string' } } },
+          'x-kubernetes-validations': [
+            { rule: 'has(self.a) != (has(self.b) && size(self.b) > 0)', message: 'write a or b' },
+          ],
+        };
         properties.embedded = {
           type: 'object',
           'x-kubernetes-embedded-resource': true,
@@ -95,6 +111,12 @@ describe('a custom resource definition', () => {
       'a low number',
       { size: 0 },
       'spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1',
+    ],
+    ['a rule in CEL that does not hold', { size: 1, pair: {} }, 'spec.pair: Invalid value: "object": write a or b'],
+    [
+      'a rule in CEL where a type is wrong',
+      { size: 1, pair: { a: 1 } },
+      'spec.pair.a: Invalid value: "integer": spec.pair.a in body must be of type string: "integer"',
     ],
     [
       'an unknown choice',

@@ -1,4 +1,5 @@
 /** CustomResourceDefinitions: their own rules, and the resources that they define. */
+import { compileCel } from './cel.ts';
 import { AGE, age, NAME } from './columns.ts';
 import { type Cause, cause } from './errors.ts';
 import { at, copy, equal, isObject, type Json, type JsonObject, list, object, scalarText, text } from './json.ts';
@@ -66,7 +67,9 @@ function definitionRules(o: JsonObject, previous: JsonObject | undefined): Cause
     out.push(cause.notSupported('spec.scope', scope, ['Cluster', 'Namespaced']));
   }
   if (text(o, 'spec', 'conversion', 'strategy') === 'Webhook') {
-    out.push(cause.forbidden('spec.conversion.strategy', 'this server calls no webhooks; use strategy None'));
+    out.push(
+      cause.forbidden('spec.conversion.strategy', 'this server calls no webhooks to convert; use strategy None'),
+    );
   }
   const versions = list(o, 'spec', 'versions');
   const storage = versions.filter((version) => at(version, 'storage') === true).length;
@@ -94,14 +97,7 @@ const TYPES = ['array', 'boolean', 'integer', 'number', 'object', 'string'];
 
 /** What makes a schema unusable, told with its path; structural completeness is checked as far as pruning needs it. */
 function schemaRules(schema: JsonObject, path: string, out: Cause[]): void {
-  if (list(schema, 'x-kubernetes-validations').length > 0) {
-    out.push(
-      cause.forbidden(
-        `${path}.x-kubernetes-validations`,
-        'CEL rules are not evaluated by this server, so accepting them would accept invalid objects; remove the rules',
-      ),
-    );
-  }
+  celRules(list(schema, 'x-kubernetes-validations'), `${path}.x-kubernetes-validations`, out);
   if (schema.$ref !== undefined) out.push(cause.forbidden(`${path}.$ref`, '$ref is not supported'));
   if (schema.type !== undefined && !TYPES.includes(scalarText(schema.type))) {
     out.push(cause.notSupported(`${path}.type`, schema.type, TYPES));
@@ -138,6 +134,23 @@ function schemaRules(schema: JsonObject, path: string, out: Cause[]): void {
       cause.required(`${path}.x-kubernetes-list-map-keys`, 'must not be empty if x-kubernetes-list-type is map'),
     );
   }
+}
+
+/** What is not evaluated here is not accepted either. */
+function celRules(rules: readonly Json[], path: string, out: Cause[]): void {
+  rules.forEach((each, index) => {
+    const where = `${path}[${index}]`;
+    const rule = text(each, 'rule');
+    for (const field of isObject(each) ? Object.keys(each) : [])
+      if (!['rule', 'message'].includes(field))
+        out.push(cause.forbidden(`${where}.${field}`, 'this server evaluates plain rules alone'));
+    if (/\boldSelf\b/.test(rule)) out.push(cause.forbidden(`${where}.rule`, 'this server knows no transition rules'));
+    try {
+      compileCel(rule);
+    } catch (error) {
+      out.push(cause.invalid(`${where}.rule`, rule, `compilation failed: ${String(error)}`));
+    }
+  });
 }
 
 /** The resources that a definition serves, one for each served version. */

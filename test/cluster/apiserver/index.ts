@@ -1,5 +1,6 @@
 /** An in-process Kubernetes API server: see types.ts for what it guarantees. Plain HTTP on loopback, no authentication but a secret in the URL. */
 import type { Socket } from 'node:net';
+import { Admission } from './admission.ts';
 import { InProcessClient } from './client.ts';
 import { Core } from './core.ts';
 import { FaultInjector, RequestStats } from './faults.ts';
@@ -28,7 +29,8 @@ export function createApiServer(options: ApiServerOptions = {}): ApiServer {
     () => core.store.revision,
     () => faults.openWatches,
   );
-  const service = new Service(core, faults, stats);
+  const admission = new Admission(core.store, options.serviceAddress ?? (() => undefined));
+  const service = new Service(core, admission, faults, stats);
   const http = new HttpFace(service, core.protobuf, faults, stats);
   let firstUrl: string | undefined;
   return {

@@ -2,6 +2,7 @@
  * Structural schemas (the OpenAPI v3 subset that CustomResourceDefinitions use): validation, pruning and defaulting.
  * Built-in kinds are described by the same type, with `$ref` resolved through the definitions given.
  */
+import { type CelRule, celCauses } from './cel.ts';
 import { type Cause, cause } from './errors.ts';
 import { canonical, copy, isObject, type Json, type JsonObject } from './json.ts';
 
@@ -42,7 +43,7 @@ export interface Schema {
   'x-kubernetes-map-type'?: 'atomic' | 'granular';
   'x-kubernetes-patch-merge-key'?: string;
   'x-kubernetes-patch-strategy'?: string;
-  'x-kubernetes-validations'?: Json[];
+  'x-kubernetes-validations'?: CelRule[];
   /** Built-in kinds: a resource quantity, written as a string but accepted as a number. */
   'x-weir-quantity'?: boolean;
 }
@@ -117,6 +118,7 @@ export function validate(schema: Schema, value: Json, path: string, resolve: Res
 
 function check(schema: Schema, value: Json, path: string, resolve: Resolve, out: Cause[]): void {
   const where = path === '' ? '<nil>' : path;
+  const before = out.length;
   if (value === null) {
     if (schema.nullable === true || (schema.type === undefined && schema['x-kubernetes-int-or-string'] !== true))
       return;
@@ -146,6 +148,9 @@ function check(schema: Schema, value: Json, path: string, resolve: Resolve, out:
   else if (Array.isArray(value)) checkArray(schema, value, path, resolve, out);
   else if (isObject(value)) checkObject(schema, value, path, resolve, out);
   checkCombined(schema, value, path, resolve, out);
+  // Rules rely on what is checked before them.
+  const rules = schema['x-kubernetes-validations'];
+  if (rules !== undefined && out.length === before) out.push(...celCauses(rules, value, where));
 }
 
 function checkString(schema: Schema, value: string, where: string, out: Cause[]): void {

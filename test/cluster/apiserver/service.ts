@@ -1,4 +1,6 @@
 /** Requests and their answers, apart from the transport: HTTP and the in-process client both end here. */
+import type { Admission } from './admission.ts';
+import { type Answer, answer, oneOf } from './answer.ts';
 import type { Core } from './core.ts';
 import { deletedAnswer } from './deletes.ts';
 import {
@@ -11,12 +13,11 @@ import {
   servesGroup,
   VERSION,
 } from './discovery.ts';
-import { badRequest, cause, invalidOptions, methodNotAllowed, noSuchResource } from './errors.ts';
+import { methodNotAllowed, noSuchResource } from './errors.ts';
 import type { FaultInjector, RequestInfo, RequestStats } from './faults.ts';
 import { isObject, type JsonObject, text } from './json.ts';
 import { openApiIndex } from './openapi.ts';
 import { OPENAPI_V2_PROTOBUF, wantsProtobuf } from './openapi-v2.ts';
-import { applyPatch, patchTypeOf } from './patch.ts';
 import { listObject } from './reads.ts';
 import {
   type ApiRequest,
@@ -25,24 +26,14 @@ import {
   deleteOptions,
   deleteOptionsOf,
   integer,
-  isDryRun,
   isTrue,
   managerOf,
 } from './request.ts';
 import { type Route, routeOf, splitPath } from './route.ts';
-import { hasScale, patchOfScale, refuseKubelet, scaleOf } from './subresources.ts';
+import { hasScale, refuseKubelet } from './subresources.ts';
 import { partialMetadata, toTable, type View, viewOf } from './table.ts';
 import { Watch, type WatchEvent } from './watch.ts';
-import type { WriteContext } from './writes.ts';
-
-export interface Answer {
-  readonly kind: 'answer';
-  readonly status: number;
-  /** An object, or JSON text or bytes ready to send. */
-  readonly body: JsonObject | string | Buffer;
-  readonly contentType?: string;
-  readonly warnings: readonly string[];
-}
+import { WriteRequests } from './write-requests.ts';
 
 export interface WatchAnswer {
   readonly kind: 'watch';
@@ -52,17 +43,8 @@ export interface WatchAnswer {
   readonly open: (emit: (event: WatchEvent) => void) => { watch: Watch; live: boolean };
 }
 
-const answer = (body: JsonObject | string | Buffer, status = 200, warnings: readonly string[] = []): Answer => ({
-  kind: 'answer',
-  status,
-  body,
-  warnings,
-});
-
 const PLAIN = 'text/plain; charset=utf-8';
 const NO_PAGE: Answer = { ...answer('404 page not found\n', 404), contentType: PLAIN };
-
-const OPTIONS: Readonly<Record<string, string>> = { POST: 'Create', PUT: 'Update', PATCH: 'Patch' };
 
 const METHODS = new Set(['GET', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
@@ -70,9 +52,11 @@ export class Service {
   readonly #core: Core;
   readonly #faults: FaultInjector;
   readonly #stats: RequestStats;
+  readonly #writes: WriteRequests;
 
-  constructor(core: Core, faults: FaultInjector, stats: RequestStats) {
+  constructor(core: Core, admission: Admission, faults: FaultInjector, stats: RequestStats) {
     this.#core = core;
+    this.#writes = new WriteRequests(core, admission);
     this.#faults = faults;
     this.#stats = stats;
   }
@@ -91,7 +75,7 @@ export class Service {
     if (!servesGroup(this.#core.registry, gv.group)) return NO_PAGE;
     const review = this.#review(gv.group, gv.rest, request);
     if (review !== undefined) return review;
-    const result = this.#resource(request, routeOf(this.#core.registry, gv), info);
+    const result = await this.#resource(request, routeOf(this.#core.registry, gv), info);
     this.#faults.answered(info);
     return result;
   }
@@ -190,16 +174,16 @@ export class Service {
     );
   }
 
-  #resource(request: ApiRequest, route: Route, info: RequestInfo): Answer | WatchAnswer {
+  #resource(request: ApiRequest, route: Route, info: RequestInfo): Answer | WatchAnswer | Promise<Answer> {
     const { resource, name, subresource } = route;
     const known = subresource === '' || (subresource === 'status' && resource.statusSubresource);
     if (subresource === 'binding' && resource.storage === '/pods' && request.method === 'POST') {
-      return this.#bind(request, route);
+      return this.#writes.bind(request, route);
     }
     if (subresource === 'eviction' && resource.storage === '/pods' && request.method === 'POST') {
       return answer(this.#core.evictions.evict(resource, route.namespace, name, deleteOptionsOf(request)), 201);
     }
-    if (subresource === 'scale' && hasScale(resource)) return this.#scale(request, route);
+    if (subresource === 'scale' && hasScale(resource)) return this.#writes.scale(request, route);
     refuseKubelet(resource, name, subresource);
     const finalizing = subresource === 'finalize' && resource.storage === '/namespaces';
     if (!known && !finalizing) throw noSuchResource();
@@ -210,13 +194,13 @@ export class Service {
         return name === '' ? this.#list(request, route) : this.#get(request, route);
       case 'POST':
         if (name !== '') throw methodNotAllowed();
-        return this.#create(request, route);
+        return this.#writes.create(request, route);
       case 'PUT':
         if (name === '') throw methodNotAllowed();
-        return this.#update(request, route);
+        return this.#writes.update(request, route);
       case 'PATCH':
         if (name === '') throw methodNotAllowed();
-        return this.#patch(request, route);
+        return this.#writes.patch(request, route);
       default:
         if (subresource !== '') throw methodNotAllowed();
         if (name === '' && (route.anywhere || resource.storage === '/namespaces')) throw methodNotAllowed();
@@ -227,15 +211,7 @@ export class Service {
   #get(request: ApiRequest, { resource, namespace, name }: Route): Answer {
     checkRevision(request.query.get('resourceVersion') ?? '');
     const object = this.#core.reads.get(resource, namespace, name);
-    return answer(this.#one(request, { resource }, object));
-  }
-
-  #one(request: ApiRequest, { resource }: Pick<Route, 'resource'>, object: JsonObject): JsonObject {
-    const view = viewOf(request.accept);
-    if (view === 'object') return object;
-    if (view === 'partial') return partialMetadata(object);
-    const metadata = { resourceVersion: text(object, 'metadata', 'resourceVersion') };
-    return toTable(resource, [object], metadata, request.query.get('includeObject') ?? '', this.#core.now());
+    return answer(oneOf(request, resource, object, this.#core.now()));
   }
 
   #list(request: ApiRequest, { resource, namespace }: Route): Answer {
@@ -313,61 +289,10 @@ export class Service {
     return table;
   }
 
-  #context(request: ApiRequest, route: Route, warnings: string[]): WriteContext {
-    const { query } = request;
-    const validation = query.get('fieldValidation') ?? 'Warn';
-    const verb = OPTIONS[request.method] ?? 'Update';
-    const manager = query.get('fieldManager') ?? '';
-    if (manager.length > 128)
-      throw invalidOptions(verb, [
-        { reason: 'FieldValueTooLong', message: 'Too long: may not be more than 128 bytes', field: 'fieldManager' },
-      ]);
-    if (validation !== 'Strict' && validation !== 'Warn' && validation !== 'Ignore' && validation !== '') {
-      throw invalidOptions(verb, [cause.notSupported('fieldValidation', validation, ['', 'Ignore', 'Strict', 'Warn'])]);
-    }
-    return {
-      fieldManager: managerOf(request),
-      dryRun: isDryRun(query.getAll('dryRun'), verb),
-      fieldValidation: validation === '' ? 'Warn' : validation,
-      subresource: route.subresource === 'status' ? 'status' : '',
-      force: isTrue(query.get('force')),
-      warnings,
-    };
-  }
-
-  #create(request: ApiRequest, route: Route): Answer {
-    const warnings: string[] = [];
-    const context = this.#context(request, route, warnings);
-    const { object } = this.#core.writes.create(route.resource, route.namespace, request.body, context);
-    return answer(this.#one(request, route, object), 201, warnings);
-  }
-
-  #update(request: ApiRequest, route: Route): Answer {
-    const warnings: string[] = [];
-    const context = this.#context(request, route, warnings);
-    const { object } = this.#core.writes.update(route.resource, route.namespace, route.name, request.body, context);
-    return answer(this.#one(request, route, object), 200, warnings);
-  }
-
-  #patch(request: ApiRequest, route: Route): Answer {
-    const type = patchTypeOf(request.contentType, route.resource);
-    const warnings: string[] = [];
-    const context = this.#context(request, route, warnings);
-    if (type === 'apply' && request.query.get('fieldManager') === null) {
-      throw invalidOptions('Patch', [cause.required('fieldManager', 'is required for apply patch')]);
-    }
-    if (type !== 'apply' && request.query.get('force') !== null) {
-      throw invalidOptions('Patch', [cause.forbidden('force', 'may not be specified for non-apply patch')]);
-    }
-    if (request.body === undefined) throw badRequest('the patch has no body');
-    const result = this.#core.writes.patch(route.resource, route.namespace, route.name, type, request.body, context);
-    return answer(this.#one(request, route, result.object), result.created ? 201 : 200, warnings);
-  }
-
   #delete(request: ApiRequest, route: Route): Answer {
     const options = deleteOptions(request);
     const { object, gone } = this.#core.deletes.delete(route.resource, route.namespace, route.name, options);
-    if (!gone) return answer(this.#one(request, route, object));
+    if (!gone) return answer(oneOf(request, route.resource, object, this.#core.now()));
     return answer(deletedAnswer(route.resource, object, options, this.#core.now()));
   }
 
@@ -384,30 +309,5 @@ export class Service {
       this.#core.deletes.delete(resource, home, name, options);
     }
     return answer(listObject(resource, listed));
-  }
-
-  #scale(request: ApiRequest, route: Route): Answer {
-    const { resource, namespace, name } = route;
-    const scale = scaleOf(this.#core.reads.get(resource, namespace, name));
-    if (request.method === 'GET') return answer(scale);
-    const warnings: string[] = [];
-    const context = this.#context(request, route, warnings);
-    let wanted = request.body;
-    if (request.method === 'PATCH') {
-      const type = patchTypeOf(request.contentType, resource);
-      if (type === 'apply') throw badRequest('scale: server-side apply is not served here: use a merge patch');
-      wanted = applyPatch(resource, scale, type === 'json' ? type : 'merge', request.body ?? {});
-    } else if (request.method !== 'PUT') throw methodNotAllowed();
-    const { object } = this.#core.writes.patch(resource, namespace, name, 'merge', patchOfScale(wanted, name), context);
-    return answer(scaleOf(object), 200, warnings);
-  }
-
-  #bind(request: ApiRequest, route: Route): Answer {
-    const node = text(request.body, 'target', 'name');
-    if (node === '') throw badRequest('binding: target.name must name the node');
-    const pod = this.#core.reads.get(route.resource, route.namespace, route.name);
-    const bound = text(pod, 'spec', 'nodeName');
-    this.#core.writes.bind(route.resource, pod, bound, node, this.#context(request, route, []));
-    return answer({ kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', code: 201 }, 201);
   }
 }

@@ -8,6 +8,8 @@
  * - stored objects are immutable: what `client` returns must not be mutated (copy it first);
  * - the HTTP face and `client` run the same code, validation included.
  *
+ * - validating webhooks are called; other kinds of admission are not known here.
+ *
  * No controllers run here and no kubelet answers: workloads are stored only, and `kubectl logs`, `exec`, `attach` and
  * `port-forward` are refused with 501 and the reason.
  *
@@ -25,7 +27,16 @@ export interface ApiServerOptions {
   readonly watchHistory?: number;
   /** Clock for timestamps in objects. Default the wall clock. */
   readonly now?: () => Date;
+  /** Where webhooks that name a Service are called. Default: nowhere. */
+  readonly serviceAddress?: ServiceAddress;
 }
+
+/** Who answers for a port of a Service; undefined: nobody. */
+export type ServiceAddress = (service: {
+  readonly namespace: string;
+  readonly name: string;
+  readonly port: number;
+}) => { readonly host: string; readonly port: number } | undefined;
 
 /** What a client addresses: a resource (group, version, plural) and, except for collections, one object of it. */
 export interface ResourceRef {

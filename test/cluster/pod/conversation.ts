@@ -1,5 +1,5 @@
 /** Typed requests to a pod's program, one reply each, over whatever channel carries them. */
-import type { PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport } from './protocol.ts';
+import type { Lookup, PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport, Zone } from './protocol.ts';
 
 type Body<T> = T extends { readonly id: number } ? Omit<T, 'id'> : never;
 
@@ -15,6 +15,10 @@ export interface PodControl {
   serve(name: string, tcp: readonly number[], udp: readonly number[]): Promise<null>;
   probe(target: ProbeTarget): Promise<ProbeResult>;
   stream(protocol: 'tcp' | 'udp', address: string, port: number, intervalMs?: number): Promise<OpenStream>;
+  /** Answers for these names at UDP port 53, beside those that it answers for already. */
+  names(zone: Zone): Promise<null>;
+  /** Addresses, or the code of an error of node:dns. */
+  lookUp(lookup: Lookup): Promise<readonly string[] | string>;
   /** Ends the program, or this end of the conversation where the program is the pod's own. */
   stop(): Promise<void>;
 }
@@ -69,6 +73,14 @@ export class Conversation {
 
   probe(target: ProbeTarget): Promise<ProbeResult> {
     return this.#ask<ProbeResult>({ do: 'probe', target });
+  }
+
+  names(zone: Zone): Promise<null> {
+    return this.#ask<null>({ do: 'names', zone });
+  }
+
+  lookUp(lookup: Lookup): Promise<readonly string[] | string> {
+    return this.#ask<readonly string[] | string>({ do: 'lookup', lookup });
   }
 
   async stream(protocol: 'tcp' | 'udp', address: string, port: number, intervalMs = 5): Promise<OpenStream> {

@@ -13,6 +13,7 @@ import { hostname, networkInterfaces } from 'node:os';
 import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { know, lookUp, serveNames } from './dns.ts';
 import type { PodReply, PodRequest, ProbeResult, ProbeTarget, StreamReport } from './protocol.ts';
 
 /** HTTP for a request line, an echo for anything else: one port serves probes and streams. */
@@ -223,6 +224,12 @@ async function answer(request: PodRequest): Promise<Extract<PodReply, { ok: true
     case 'serve':
       await serve(request.name, request.tcp, request.udp);
       return null;
+    case 'names':
+      know(request.zone);
+      await once('udp/53', () => serveNames(ownAddresses()));
+      return null;
+    case 'lookup':
+      return lookUp(request.lookup);
     case 'addresses':
       return ownAddresses();
     case 'probe':

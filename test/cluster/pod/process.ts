@@ -4,7 +4,7 @@ import { COMPILE_CACHE } from '../../compile-cache.ts';
 import { Program } from '../process.ts';
 import { ROOT } from '../run.ts';
 import { Conversation, type OpenStream, type PodControl } from './conversation.ts';
-import type { PodReply, ProbeResult, ProbeTarget } from './protocol.ts';
+import type { Lookup, PodReply, ProbeResult, ProbeTarget, Zone } from './protocol.ts';
 
 export class PodProcess implements PodControl {
   readonly program: Program;
@@ -41,6 +41,14 @@ export class PodProcess implements PodControl {
 
   stream(protocol: 'tcp' | 'udp', address: string, port: number, intervalMs?: number): Promise<OpenStream> {
     return this.#conversation.stream(protocol, address, port, intervalMs);
+  }
+
+  names(zone: Zone): Promise<null> {
+    return this.#conversation.names(zone);
+  }
+
+  lookUp(lookup: Lookup): Promise<readonly string[] | string> {
+    return this.#conversation.lookUp(lookup);
   }
 
   stop(): Promise<void> {

@@ -28,6 +28,17 @@ export interface StreamReport {
   readonly closed: boolean;
 }
 
+/** Addresses of names. */
+export type Zone = Readonly<Record<string, readonly string[]>>;
+
+export interface Lookup {
+  /** An address, asked at port 53. */
+  readonly server: string;
+  readonly name: string;
+  readonly type: 'A' | 'AAAA';
+  readonly timeoutMs: number;
+}
+
 export type PodRequest =
   | {
       readonly id: number;
@@ -47,6 +58,8 @@ export type PodRequest =
     }
   | { readonly id: number; readonly do: 'report'; readonly stream: number }
   | { readonly id: number; readonly do: 'close'; readonly stream: number }
+  | { readonly id: number; readonly do: 'names'; readonly zone: Zone }
+  | { readonly id: number; readonly do: 'lookup'; readonly lookup: Lookup }
   /** Its own addresses beyond loopback and link. */
   | { readonly id: number; readonly do: 'addresses' };
 
@@ -54,6 +67,6 @@ export type PodReply =
   | {
       readonly id: number;
       readonly ok: true;
-      readonly value: ProbeResult | StreamReport | number | readonly string[] | null;
+      readonly value: StreamReport | number | string | readonly string[] | null;
     }
   | { readonly id: number; readonly ok: false; readonly error: string };

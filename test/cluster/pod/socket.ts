@@ -2,7 +2,7 @@
 import { connect, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { Conversation, type OpenStream, type PodControl } from './conversation.ts';
-import type { PodReply, ProbeResult, ProbeTarget } from './protocol.ts';
+import type { Lookup, PodReply, ProbeResult, ProbeTarget, Zone } from './protocol.ts';
 
 /** Longest path that a unix socket's address holds (unix(7): 108 bytes with the closing zero). */
 const LONGEST = 107;
@@ -63,6 +63,14 @@ export class PodSocket implements PodControl {
 
   stream(protocol: 'tcp' | 'udp', address: string, port: number, intervalMs?: number): Promise<OpenStream> {
     return this.#conversation.stream(protocol, address, port, intervalMs);
+  }
+
+  names(zone: Zone): Promise<null> {
+    return this.#conversation.names(zone);
+  }
+
+  lookUp(lookup: Lookup): Promise<readonly string[] | string> {
+    return this.#conversation.lookUp(lookup);
   }
 
   stop(): Promise<void> {

@@ -29,7 +29,7 @@ describe('the programs of a real cluster', () => {
   it('are not built by a Go that is too old: the message says which, and the fix', async () => {
     const said = await withGo('echo go version go1.20.3 linux/amd64');
     expect(said).toMatch(
-      /go is go version go1\.20\.3 linux\/amd64, which is too old\n {2}fix: install Go 1\.24 or newer/,
+      /go is go version go1\.20\.3 linux\/amd64, which is too old\n {2}fix: install Go 1\.25 or newer/,
     );
   });
 
@@ -49,14 +49,16 @@ printf '#!/bin/sh\necho v1.34.4 3.6.4\n' > "$out" && chmod +x "$out"`,
         .filter((entry) => entry.isFile())
         .map(({ name }) => name)
         .sort(),
-    ).toEqual([...['etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubelet']]);
+    ).toEqual([
+      ...['coredns', 'etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubelet'],
+    ]);
   });
 
   it('appear complete or not at all: a build that fails leaves nothing behind', async () => {
     const said = await withGo(
       '[ "$1" = version ] && echo go version go1.30.0 linux/amd64 && exit; echo no space >&2; exit 1',
     );
-    expect(said).toContain('building etcd (1 of 6');
+    expect(said).toContain('building etcd (1 of 7');
     expect(said).toContain('no space');
     expect(readdirSync(join(folder, 'assets'))).toEqual(['bin']);
     expect(readdirSync(join(folder, 'assets/bin'))).toEqual([]);

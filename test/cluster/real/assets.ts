@@ -19,25 +19,33 @@ import { delimiter, join } from 'node:path';
 import { attempt, ROOT, run, TOOL_PATH } from '../run.ts';
 
 const MODULES = join(ROOT, 'test/cluster/real/gomod');
-/** go.mod asks for it. */
-const GO = { major: 1, minor: 24 };
+/** What go.mod of coredns asks for. */
+const GO = { major: 1, minor: 25 };
 const BUILD_LIMIT_MS = 45 * 60_000;
+
+const ROOTS = {
+  etcd: 'go.etcd.io/etcd/server/v3',
+  kube: 'k8s.io/kubernetes',
+  coredns: 'github.com/coredns/coredns',
+} as const;
+type Module = keyof typeof ROOTS;
 
 interface Built {
   readonly name: string;
   /** Folder of gomod/. */
-  readonly module: 'etcd' | 'kube';
+  readonly module: Module;
   readonly package: string;
 }
 
-const kubernetes = (name: string): Built => ({ name, module: 'kube', package: `k8s.io/kubernetes/cmd/${name}` });
+const kubernetes = (name: string): Built => ({ name, module: 'kube', package: `${ROOTS.kube}/cmd/${name}` });
 const PROGRAMS: readonly Built[] = [
-  { name: 'etcd', module: 'etcd', package: 'go.etcd.io/etcd/server/v3' },
+  { name: 'etcd', module: 'etcd', package: ROOTS.etcd },
   kubernetes('kube-apiserver'),
   kubernetes('kube-controller-manager'),
   kubernetes('kube-scheduler'),
   kubernetes('kubelet'),
   kubernetes('kube-proxy'),
+  { name: 'coredns', module: 'coredns', package: '.' },
 ];
 
 /** Debian packages, each with a file that shows it is there. */
@@ -52,6 +60,9 @@ const PACKAGES: readonly (readonly [name: string, file: string])[] = [
   ['conntrack', '/usr/sbin/conntrack'],
   ['openssl', '/usr/bin/openssl'],
   ['procps', '/usr/bin/pgrep'],
+  ['musl-tools', '/usr/bin/musl-gcc'],
+  ['gcc', '/usr/bin/gcc'],
+  ['libc6-dev', '/usr/include/netdb.h'],
 ];
 
 /** Something that a real cluster needs is not on this machine. */
@@ -65,11 +76,9 @@ export class AssetError extends Error {
 export const assetsFolder = (): string => process.env.WEIR_ASSETS ?? join(homedir(), '.cache/weir-assets');
 
 /** The version that a module is pinned to: `v1.34.4`. */
-function pinned(module: 'etcd' | 'kube'): string {
-  const [path, file] =
-    module === 'kube'
-      ? ['k8s.io/kubernetes', join(MODULES, 'kube/go.mod')]
-      : ['go.etcd.io/etcd/server/v3', join(MODULES, 'etcd/go.mod')];
+function pinned(module: Module): string {
+  const path = ROOTS[module];
+  const file = join(MODULES, module, 'go.mod');
   const version = new RegExp(`^(?:require)?\\s*${path.replaceAll('.', '\\.')} (v\\S+)`, 'm').exec(
     readFileSync(file, 'utf8'),
   )?.[1];
@@ -121,7 +130,7 @@ async function installPackages(say: (line: string) => void): Promise<void> {
 }
 
 /** The go command, of a version that can build. */
-async function findGo(): Promise<string> {
+export async function findGo(): Promise<string> {
   const fix = `install Go ${GO.major}.${GO.minor} or newer (https://go.dev/dl) and put it on the PATH`;
   const found = [...TOOL_PATH.split(delimiter), '/usr/local/go/bin']
     .map((folder) => join(folder, 'go'))
@@ -159,7 +168,7 @@ async function build(bin: string, programs: readonly Built[], say: (line: string
     const modules = join(work, 'modules');
     cpSync(MODULES, modules, { recursive: true });
     for (const [index, { name, module, package: path }] of programs.entries()) {
-      say(`building ${name} (${index + 1} of ${programs.length}; all six take about 10 minutes the first time)`);
+      say(`building ${name} (${index + 1} of ${programs.length}; all of them take about 10 minutes the first time)`);
       const out = join(work, name);
       const began = performance.now();
       // -mod=mod: go.mod names the roots only; what follows from them is held by go.sum's hashes.

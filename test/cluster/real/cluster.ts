@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { customAlphabet } from 'nanoid';
 import { netnsPath } from '../fabric.ts';
+import { freePort } from '../free-port.ts';
 import { Kubectl } from '../kubectl.ts';
 import type { ProbeResult } from '../pod/protocol.ts';
 import { attempt, type Output } from '../run.ts';
@@ -19,7 +20,7 @@ import {
 } from '../types.ts';
 import { assets } from './assets.ts';
 import { hierarchies } from './cgroups.ts';
-import { ControlPlane, type ControlPlaneProgram, freePort } from './control-plane.ts';
+import { ControlPlane, type ControlPlaneProgram } from './control-plane.ts';
 import { explain } from './explain.ts';
 import { Fleet } from './fleet.ts';
 import { type ChartValues, Helm, type HelmOptions } from './helm.ts';

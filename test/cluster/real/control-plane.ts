@@ -4,7 +4,6 @@
  */
 import { mkdirSync } from 'node:fs';
 import { request } from 'node:https';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { netnsPath } from '../fabric.ts';
@@ -24,19 +23,6 @@ export interface ControlPlaneOptions {
   readonly pki: Pki;
   /** On 127.0.0.1 of this machine. */
   readonly port: number;
-}
-
-/** A port of 127.0.0.1 that nobody listens on now. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      const port = typeof address === 'object' && address !== null ? address.port : 0;
-      server.close(() => resolve(port));
-    });
-  });
 }
 
 const flags = (values: Readonly<Record<string, string>>): string[] =>

@@ -12,7 +12,7 @@
  * Limits: root, Linux with cgroup v1 hierarchies, IPv4, no cluster DNS, no storage classes. All nodes share one kernel, and each reports
  * the whole machine's CPUs and memory. Programs are built from Go modules the first time (assets.ts).
  */
-export { AssetError, assets, assetsFolder } from './assets.ts';
+export { AssetError, assets, assetsFolder, findGo } from './assets.ts';
 export { RealCluster, type RealClusterOptions } from './cluster.ts';
 export type { ControlPlaneProgram } from './control-plane.ts';
 export { type ChartValues, HelmError, type HelmOptions } from './helm.ts';

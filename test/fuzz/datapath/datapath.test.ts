@@ -12,9 +12,10 @@ const ELSEWHERE = [
     'misplaced-checksum',
     'ct-full',
     'ct-share',
+    'ct-evicted',
     'event-lost',
   ],
-  ...['no-backend', 'no-service'],
+  ...['no-backend', 'no-service', 'proxy-rate'],
 ];
 
 it('some thousands of frames: the kernel judges each as the oracle does', async () => {

@@ -65,11 +65,23 @@ export class Frames {
     return long;
   }
 
+  /** Of every kind that is told apart, at times with a length that is none. */
+  #options(bytes: Uint8Array): Uint8Array {
+    const random = this.#random;
+    for (let at = 0; at < bytes.length; ) {
+      const type = random.pick([0, 1, 1, 7, 68, 131, 137, 148]);
+      const length = type === 1 ? 1 : random.pick([bytes.length - at, 2, 4, 4, random.between(0, 12)]);
+      bytes.set([type, length].slice(0, type === 1 ? 1 : bytes.length - at), at);
+      at += Math.max(1, length);
+    }
+    return bytes;
+  }
+
   #ipv4(direction: Direction): Uint8Array {
     const random = this.#random;
     const [src, dst] = this.#ends(direction, 4);
     const [protocol, payload] = this.#l4(direction, 4);
-    const options = random.chance(0.1) ? { options: new Uint8Array(4 * random.between(1, 10)) } : {};
+    const options = random.chance(0.1) ? { options: this.#options(new Uint8Array(4 * random.between(1, 10))) } : {};
     const id = { id: random.pick(this.#ids) };
     const fields = { src, dst, protocol, payload, ...options, ...id };
     if (protocol !== 1 || payload[0] === 0 || payload[0] === 8)

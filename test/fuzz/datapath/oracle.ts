@@ -199,12 +199,26 @@ function address(view: DataView, at: number): string {
   return [0, 1, 2, 3].map((byte) => view.getUint8(at + byte)).join('.');
 }
 
+/** Whether the options of IPv4 can be told from each other, and none is a source route. */
+function hasPlainOptions(frame: DataView, from: number, end: number): boolean {
+  let at = from;
+  while (at < end) {
+    const type = frame.getUint8(at);
+    if (type === 0) return true;
+    if (type !== 1 && (type === 131 || type === 137 || at + 1 === frame.byteLength || frame.getUint8(at + 1) < 2))
+      return false;
+    at += type === 1 ? 1 : frame.getUint8(at + 1);
+  }
+  return at === end;
+}
+
 /** A reason where its lengths are no IPv4 packet's. `length`: bytes that there are. */
 function ipOf(frame: DataView, at: number, length: number): Ip | string {
   const first = frame.getUint8(at);
   const header = (first & 15) * 4;
   const total = frame.getUint16(at + 2);
   if (first >> 4 !== 4 || header < 20 || total < header || total > length) return 'invalid-packet';
+  if (!hasPlainOptions(frame, at + 20, at + header)) return 'invalid-packet';
   const fragment = frame.getUint16(at + 6);
   return {
     family: V4,
