@@ -47,7 +47,7 @@ async function open(socket: Promise<ActorSocket>): Promise<ActorSocket> {
 }
 
 async function until(what: () => boolean): Promise<void> {
-  const end = performance.now() + 5000;
+  const end = performance.now() + 60_000;
   while (!what()) {
     if (performance.now() > end) throw new Error('it did not happen');
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -195,10 +195,11 @@ describe.each([4, 6] as const)('IPv%i', (family) => {
       const start = performance.now();
       await flooding.send('flood', SERVER, 1000);
       await client.send('question', SERVER, 2 * most - 1);
-      const came = await proxy.count(200);
+      const excess = (): number => Number(world.path.count('proxy-rate', 'egress') - dropped);
+      let came = 0;
+      while (excess() + came < 1000 + 2 * most - 1) came += await proxy.count(200);
       const seconds = (performance.now() - start) / 1000;
-      const excess = Number(world.path.count('proxy-rate', 'egress') - dropped);
-      expect(excess + came).toBe(1000 + 2 * most - 1);
+      expect(excess() + came).toBe(1000 + 2 * most - 1);
       // All of the other's, and of the flood what fills its bucket.
       expect(came - (2 * most - 1)).toBeGreaterThanOrEqual(2 * most);
       expect(came - (2 * most - 1)).toBeLessThanOrEqual(2 * most + 1 + seconds * most);

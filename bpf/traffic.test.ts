@@ -227,8 +227,12 @@ describe('policy changes under traffic', () => {
     // The first drop is behind what the pod's sockets still hold.
     const cut = path.count('policy', 'ingress');
     await until(() => path.count('policy', 'ingress') > cut);
-    await heard(inPod);
-    const atCut = await heard(inPod);
+    let atCut = await heard(inPod);
+    await until(async () => {
+      const before = atCut;
+      atCut = await heard(inPod);
+      return atCut.every((count, at) => count === before[at]);
+    });
     const sent = path.count('forwarded', 'egress');
     await until(() => path.count('policy', 'ingress') > cut + 100n && path.count('forwarded', 'egress') > sent + 100n);
     // Both sides send TCP again. What is dropped on its way out of the node its kernel takes for never sent.

@@ -141,8 +141,8 @@ createInterface({ input: process.stdin }).on('line', (line) => {
 });
 `;
 
-/** How long something is waited for that is to come. */
-const COMES_MS = 5000;
+/** How long something is waited for that is to come: only ends a wait for what never comes. */
+const COMES_MS = 60_000;
 
 export class Actor {
   readonly #peer: Peer;

@@ -137,7 +137,7 @@ udp.bind(7777, () => {
 
 /**
  * Answers: "stream N": sends N datagrams, one a millisecond, and says "sent"; "big N": the same with 4000 bytes, which is three fragments
- * each; "back?": how many of the last ones came back; "say TEXT": sends TEXT over one TCP connection and says "said"; "heard? TEXT": "heard"
+ * each, and waits while more than 200 are not back: that many a socket’s buffer holds; "back?": how many of the last ones came back; "say TEXT": sends TEXT over one TCP connection and says "said"; "heard? TEXT": "heard"
  * once TEXT has come back, else "silence".
  */
 export const ECHO_CLIENT = `
@@ -153,7 +153,10 @@ for await (const line of createInterface({ input: process.stdin })) {
   const [verb, rest] = line.split(' ');
   if (verb === 'stream' || verb === 'big') {
     back.clear();
-    for (let at = 0; at < Number(rest); at++) { udp.send(String(serial++).padEnd(verb === 'big' ? 4000 : 0), 7777, '${NODE_ADDRESS}', () => {}); await sleep(1); }
+    for (let at = 0; at < Number(rest); at++) {
+      udp.send(String(serial++).padEnd(verb === 'big' ? 4000 : 0), 7777, '${NODE_ADDRESS}', () => {});
+      do await sleep(1); while (at + 1 - back.size > 200);
+    }
     console.log('sent');
   } else if (verb === 'back?') {
     console.log(back.size);
