@@ -63,7 +63,7 @@ describe('the lock of a bpf root', () => {
     // Whoever writes into it waits for a reader; the first comes soon enough for the test to end if that was this process.
     execFileSync('mkfifo', [pid()]);
     const heard = join(state, 'heard');
-    children.push(spawn('sh', ['-c', `sleep 5; cat ${pid()} > ${heard}`], { stdio: 'ignore', detached: true }));
+    children.push(spawn('sh', ['-c', `sleep 60; cat ${pid()} > ${heard}`], { stdio: 'ignore', detached: true }));
     const lock = made();
     lock.acquire();
     lock.look();

@@ -169,7 +169,7 @@ describe('errors', () => {
     const route = async (): Promise<string> =>
       ip('-n', pod === undefined ? '' : world.namespaceOf(pod), 'route', 'get', '203.0.114.5');
     expect(await route()).not.toContain('mtu');
-    await a.ask('udp 203.0.114.5 1400 40014');
+    await a.ask('brief udp 203.0.114.5 1400 40014');
     expect(await eventually(route, (text) => text.includes('mtu'))).toContain('mtu 1300');
   });
 });
@@ -192,7 +192,7 @@ describe('limits', () => {
     expect(await a.ask(`udp ${OUTSIDE} 10 40021`)).toBe(`${NODE} 40021`);
     world.addFlows(1, SHARE);
     const dropped = world.dropped('nat-share');
-    expect(await a.ask(`udp ${OUTSIDE} 10 40022`)).toBe('nothing');
+    expect(await a.ask(`brief udp ${OUTSIDE} 10 40022`)).toBe('nothing');
     expect(world.dropped('nat-share')).toBe(dropped + 1n);
     expect(await a.ask(`udp ${OUTSIDE} 10 40021`)).toBe(`${NODE} 40021`);
     expect(await b.ask(`udp ${OUTSIDE} 10 40022`)).toBe(`${NODE} 40022`);
@@ -229,7 +229,7 @@ describe('limits', () => {
     for (const owner of [1, 2]) world.map('nat_owners').update(u32(owner), u32(0));
     fill(ticks() + 1000);
     const dropped = world.dropped('nat-full');
-    expect(await a.ask(`udp ${OUTSIDE} 10 40030`)).toBe('nothing');
+    expect(await a.ask(`brief udp ${OUTSIDE} 10 40030`)).toBe('nothing');
     expect(world.dropped('nat-full')).toBeGreaterThan(dropped);
     expect(await watcher.ask('?')).not.toContain('10.88.');
     // Nobody has answered these.
@@ -308,7 +308,7 @@ it('flows outlive the agent, and the configuration says who sees pods’ own add
   ip('-n', world.outside, 'route', 'add', '10.88.0.0/16', 'via', NODE);
   writeFileSync(file, `nonMasqueradeCIDRs: [${OUTSIDE}/32]\n`);
   await eventually(
-    () => a.ask(`udp ${OUTSIDE} 10 40052`),
+    () => a.ask(`brief udp ${OUTSIDE} 10 40052`),
     (text) => text === `${world.pods[0]?.address} 40052`,
   );
   writeFileSync(file, 'nonMasqueradeCIDRs: none\n');
@@ -320,7 +320,7 @@ it('flows outlive the agent, and the configuration says who sees pods’ own add
   expect(await a.ask(`udp ${OUTSIDE} 10 40052`)).toBe(`${world.pods[0]?.address} 40052`);
   writeFileSync(file, '');
   await eventually(
-    () => a.ask(`udp ${OUTSIDE} 10 40052`),
+    () => a.ask(`brief udp ${OUTSIDE} 10 40052`),
     (text) => text === `${NODE} 40052`,
   );
 });

@@ -96,9 +96,8 @@ describe('affinity', () => {
   it('ends when the client was away for longer than the time', async () => {
     await world.apply([sticky(1)], slices([...PODS[4]]));
     const seen = new Set<string>();
-    const end = Date.now() + 30_000;
-    // Each pause is longer than the time and the coarseness of the clock.
-    while (seen.size < 2 && Date.now() < end) {
+    // Each pause is longer than the time and the coarseness of the clock. A client that never changes ends by the test's time limit.
+    while (seen.size < 2) {
       for (const each of await answerers(() => udp(CLUSTER), 2)) seen.add(each);
       await new Promise((resolve) => setTimeout(resolve, 3300));
     }

@@ -39,10 +39,10 @@ describe('frontends, derived', () => {
     db.write([tables.objects], (txn) => {
       for (let at = 0; at < 10; at += 1) txn.upsert(tables.objects, object(`s${at}`, `10.96.0.${at}`, more));
     });
-    const start = performance.now();
+    const start = process.cpuUsage().user;
     for (const each of derivations) each.flush();
     // A quarter of a second; half a minute where each claim has all others made again.
-    expect(performance.now() - start).toBeLessThan(5000);
+    expect((process.cpuUsage().user - start) / 1000).toBeLessThan(5000);
     using snapshot = db.read();
     const external = [...snapshot.all(tables.frontends)].filter(({ kind }) => kind === 'ExternalIP');
     expect(new Set(external.map(({ service }) => service))).toEqual(new Set(['ns/s0']));
@@ -160,10 +160,10 @@ it('many Services that claim the same addresses and ports hold nobody up', () =>
   db.write([objects], (txn) => {
     for (let at = 0; at < 400; at += 1) txn.upsert(objects, claimant(at));
   });
-  const before = performance.now();
+  const before = process.cpuUsage().user;
   for (const each of derivations) each.flush();
   // Each by itself, not each with each other: that takes a hundred times as long.
-  expect(performance.now() - before).toBeLessThan(3000);
+  expect((process.cpuUsage().user - before) / 1000).toBeLessThan(3000);
   using snapshot = db.read();
   const external = [...snapshot.all(frontends)].filter(({ kind }) => kind === 'ExternalIP');
   expect(new Set(external.map(({ service }) => service))).toEqual(new Set(['ns/s1399']));

@@ -28,7 +28,10 @@ afterEach(async () => {
   node.lab.close();
 });
 
-const talk = (bytes = 4): Promise<string> => client.talk(SERVICE, POD_PORT, bytes);
+const talk = (how: { bytes?: number; patienceMs?: number } = {}): Promise<string> =>
+  client.talk(SERVICE, POD_PORT, how);
+/** Where no answer is to come. */
+const BRIEF = { patienceMs: 1500 };
 
 function dropped(reason: string, direction: Direction = 'egress'): bigint {
   const key = metricsKey.encode({ reason: reasonNumber(reason), direction: DIRECTION[direction] });
@@ -44,7 +47,7 @@ it('policy judges the backend that a packet to a Service goes to, and its answer
   expect(await client.dial(server, SERVICE)).toBe(true);
   expect(await talk()).toBe('answered');
   await node.allow('other');
-  expect(await talk()).toBe('silent');
+  expect(await talk(BRIEF)).toBe('silent');
   await node.told([other]);
   expect(await client.dial(other, SERVICE)).toBe(true);
   expect(await talk()).toBe('answered');
@@ -59,8 +62,8 @@ it('translates ports, and datagrams in fragments, both ways', async () => {
   });
   await node.allow('server');
   expect(await client.talk(SERVICE, 80)).toBe('answered');
-  expect(await client.talk(SERVICE, 80, 4000)).toBe('answered');
-  expect(await client.talk(SERVICE, 80, 60_000)).toBe('answered');
+  expect(await client.talk(SERVICE, 80, { bytes: 4000 })).toBe('answered');
+  expect(await client.talk(SERVICE, 80, { bytes: 60_000 })).toBe('answered');
 });
 
 it('refuses at once what has no backend, and what its backend refuses', async () => {
@@ -76,10 +79,10 @@ it('refuses at once what has no backend, and what its backend refuses', async ()
 it('what goes to a Service and cannot be translated is dropped where egress is enforced, whatever the world may', async () => {
   await node.told([server]);
   const before = dropped('no-service');
-  expect(await client.talk(SERVICE, 4242)).toBe('silent');
+  expect(await client.talk(SERVICE, 4242, BRIEF)).toBe('silent');
   expect(dropped('no-service')).toBe(before);
   await node.allow('server', { toEntities: ['world'] });
-  expect(await client.talk(SERVICE, 4242)).toBe('silent');
+  expect(await client.talk(SERVICE, 4242, BRIEF)).toBe('silent');
   expect(dropped('no-service')).toBe(before + 1n);
   expect(await talk()).toBe('answered');
 });
@@ -89,5 +92,5 @@ it('a pod reaches itself through its Service, whatever policy says', async () =>
   await node.allow('other');
   expect(await client.dial(client, SERVICE)).toBe(true);
   expect(await talk()).toBe('answered');
-  expect(await talk(4000)).toBe('answered');
+  expect(await talk({ bytes: 4000 })).toBe('answered');
 });

@@ -1,8 +1,8 @@
 import { afterEach, expect, test } from '@jest/globals';
 import { Lab } from './lab.ts';
 
-let lab: Lab;
-afterEach(() => lab.close());
+let lab: Lab | undefined;
+afterEach(() => lab?.close());
 
 test('Pods of a lab talk by both families.', async () => {
   lab = new Lab();

@@ -130,9 +130,13 @@ export class LabPod {
     return false;
   }
 
-  /** What comes of one datagram of a connected socket. */
-  async talk(address: string, port: number, bytes = 4): Promise<'answered' | 'refused' | 'silent'> {
-    return (await this.#call({ kind: 'talk', address, port, bytes })) as 'answered' | 'refused' | 'silent';
+  /** What comes of one datagram of a connected socket. `patienceMs`: silent after so long; a short one where no answer is to come. */
+  async talk(
+    address: string,
+    port: number,
+    { bytes = 4, patienceMs = PATIENCE_MS } = {},
+  ): Promise<'answered' | 'refused' | 'silent'> {
+    return (await this.#call({ kind: 'talk', address, port, bytes, patienceMs })) as 'answered' | 'refused' | 'silent';
   }
 
   /** Opens a TCP connection, the one that `say` then uses at both ends; false when it is refused. */

@@ -8,8 +8,10 @@ import { createServer, isIPv6, connect as openTcp, type Socket as TcpSocket } fr
 import { setImmediate as turn } from 'node:timers/promises';
 
 const PORT = 7777;
-/** Of one question and its answer, in milliseconds. */
-const TALK_MS = 1500;
+/** How long a connection is waited for that is to come, in milliseconds: only ends a wait for what never comes. */
+const COMES_MS = 60_000;
+/** So many datagrams a socket's buffer holds while its process does not run. */
+const HELD = 200;
 
 type Command =
   | { readonly id: number; readonly kind: 'ask' | 'dial' | 'write'; readonly address: string }
@@ -19,6 +21,7 @@ type Command =
       readonly address: string;
       readonly port: number;
       readonly bytes: number;
+      readonly patienceMs: number;
     }
   | { readonly id: number; readonly kind: 'say'; readonly to: string }
   | { readonly id: number; readonly kind: 'answered' | 'forget'; readonly question: number }
@@ -82,7 +85,7 @@ function write(address: string, sent: () => void): void {
 
 /** Writes to the other's connection, and waits for it where it has not come. False where it does not come. */
 async function say(to: string): Promise<boolean> {
-  const signal = AbortSignal.timeout(TALK_MS);
+  const signal = AbortSignal.timeout(COMES_MS);
   try {
     while (!connections.has(to)) await once(arrivals, 'connection', { signal });
   } catch {
@@ -151,7 +154,12 @@ function forget(number: number): void {
 }
 
 /** One datagram from a connected socket, and what comes of it: the kernel gives it nothing but what comes from the address that it sends to. */
-function talk(address: string, port: number, bytes: number): Promise<'answered' | 'refused' | 'silent'> {
+function talk({
+  address,
+  port,
+  bytes,
+  patienceMs,
+}: Extract<Command, { kind: 'talk' }>): Promise<'answered' | 'refused' | 'silent'> {
   return new Promise((resolve) => {
     const socket = socketTo(address);
     const done = (outcome: 'answered' | 'refused' | 'silent'): void => {
@@ -159,28 +167,39 @@ function talk(address: string, port: number, bytes: number): Promise<'answered' 
       socket.close();
       resolve(outcome);
     };
-    const patience = setTimeout(() => done('silent'), TALK_MS);
+    const patience = setTimeout(() => done('silent'), patienceMs);
     socket.on('message', ({ length }) => done(length === bytes ? 'answered' : 'silent'));
     socket.on('error', () => done('refused'));
     socket.connect(port, address, () => socket.send(Buffer.alloc(bytes, 'x')));
   });
 }
 
-/** Datagrams of one flow until it is ended; the numbers of those that were not answered. */
+/**
+ * Datagrams of one flow until it is ended, the first at once; the numbers of those that were not answered. Of a flow that was answered no
+ * more are under way than the other's socket holds: none is lost because the other's process waits for its turn.
+ */
 class Stream {
   readonly #socket: Socket;
   readonly #open = new Set<number>();
   readonly #timer: NodeJS.Timeout;
   #sent = 0;
+  #answered = false;
 
   constructor(address: string, everyMs: number) {
     this.#socket = socketTo(address);
-    this.#socket.on('message', (message) => this.#open.delete(Number(message.toString())));
-    this.#timer = setInterval(() => {
-      this.#sent += 1;
-      this.#open.add(this.#sent);
-      this.#socket.send(String(this.#sent), PORT, address);
-    }, everyMs);
+    this.#socket.on('message', (message) => {
+      this.#answered = true;
+      this.#open.delete(Number(message.toString()));
+    });
+    this.#send(address);
+    this.#timer = setInterval(() => this.#send(address), everyMs);
+  }
+
+  #send(address: string): void {
+    if (this.#answered && this.#open.size >= HELD) return;
+    this.#sent += 1;
+    this.#open.add(this.#sent);
+    this.#socket.send(String(this.#sent), PORT, address);
   }
 
   /** Sends no more from now on. */
@@ -209,7 +228,7 @@ process.on('message', (command: Command) => {
       void ask(command.address).then(answer);
       break;
     case 'talk':
-      void talk(command.address, command.port, command.bytes).then(answer);
+      void talk(command).then(answer);
       break;
     case 'dial':
       void dial(command.address).then(answer);

@@ -18,7 +18,8 @@ udp.bind(${udp}, '${address}', () => {
 
 /**
  * "udp ADDRESS SIZE [PORT [TO]]": a datagram of that size, from that port; "tcp ADDRESS [PORT [TO]]": a connection, or a word on the one that is open;
- * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams; "close PORT", "hangup PORT": ends those that talked from there. Prints what comes back, the name of an error, or "nothing" after two seconds.
+ * "ping ADDRESS ID": an echo; "listen PORT": a socket for datagrams; "close PORT", "hangup PORT": ends those that talked from there. Prints what comes back, the name of an error, or "nothing"
+ * after a minute; after a second and a half with "brief" before the rest, for where nothing is to come.
  */
 export const TALKER = `
 import { createSocket } from 'node:dgram';
@@ -31,7 +32,8 @@ const sendto = libc.func('long sendto(int fd, void *data, size_t length, int fla
 const recv = libc.func('long recv(int fd, _Out_ void *data, size_t length, int flags)');
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const sockets = new Map(), streams = new Map();
-const late = (resolve) => setTimeout(() => resolve('nothing'), 2000).unref();
+let patience = 0;
+const late = (resolve) => setTimeout(() => resolve('nothing'), patience).unref();
 function udp(address, size, port = '0', to = '7777') {
   return new Promise((resolve) => {
     const key = address + port + to;
@@ -72,7 +74,7 @@ async function ping6(address, id) {
   groups(head).forEach((group, at) => to.writeUInt16BE(parseInt(group, 16), 8 + 2 * at));
   groups(tail).reverse().forEach((group, at) => to.writeUInt16BE(parseInt(group, 16), 22 - 2 * at));
   sendto(fd, echo, 8, 0, to, 28);
-  for (let at = 0; at < 200; at++) {
+  for (const end = performance.now() + patience; performance.now() < end; ) {
     const got = Buffer.alloc(200), length = recv(fd, got, 200, 0);
     if (length >= 8 && got[0] === 129 && got.readUInt16BE(4) === Number(id)) return 'echo from ' + address;
     await sleep(10);
@@ -91,7 +93,7 @@ async function ping(address, id) {
   to.writeUInt16LE(2);
   address.split('.').forEach((byte, at) => { to[4 + at] = Number(byte); });
   sendto(fd, echo, 8, 0, to, 16);
-  for (let at = 0; at < 200; at++) {
+  for (const end = performance.now() + patience; performance.now() < end; ) {
     const got = Buffer.alloc(200), length = recv(fd, got, 200, 0);
     if (length >= 28 && got[20] === 0 && got.readUInt16BE(24) === Number(id)) return 'echo from ' + [...got.subarray(12, 16)].join('.');
     if (length >= 28 && got[20] === 3 && got.readUInt16BE(28 + 24) === Number(id)) return 'unreachable';
@@ -114,7 +116,9 @@ function hangup(port) {
 }
 const verbs = { udp, tcp, ping, listen, close, hangup };
 for await (const line of createInterface({ input: process.stdin })) {
-  const [verb, ...rest] = line.split(' ');
+  const words = line.split(' '), brief = words[0] === 'brief';
+  patience = brief ? 1500 : 60_000;
+  const [verb, ...rest] = brief ? words.slice(1) : words;
   console.log(await verbs[verb](...rest));
 }
 `;
