@@ -12,7 +12,7 @@ import { createInterface } from 'node:readline';
 import { CT_KEYS, ctValue, DIRECTION, nameKey, nameValue, PROTOCOL } from '@weir/bpf';
 import { parseAddress } from '@weir/net';
 import { type BpfMap, createMap } from 'libbpf-ts';
-import type { FromProxy, ToProxy } from '../../protocol.ts';
+import type { FromProxy, Oddity, ToProxy } from '../../protocol.ts';
 import { POD, RESOLVER } from './talk.ts';
 
 export const POD_ADDRESSES = { 4: '10.9.1.2', 6: 'fd09:1::2' } as const;
@@ -57,10 +57,15 @@ export class Agent {
   readonly heard: FromProxy[] = [];
   readonly #socket: Socket;
   readonly #waiting = new Set<() => void>();
+  #isClosed = false;
 
   private constructor(socket: Socket, answer: (message: FromProxy, agent: Agent) => void) {
     this.#socket = socket;
     socket.on('error', () => undefined);
+    socket.on('close', () => {
+      this.#isClosed = true;
+      for (const wake of this.#waiting) wake();
+    });
     createInterface({ input: socket }).on('line', (line) => {
       const message = JSON.parse(line) as FromProxy;
       this.heard.push(message);
@@ -79,11 +84,20 @@ export class Agent {
     this.#socket.write(messages.map((message) => `${JSON.stringify(message)}\n`).join(''));
   }
 
-  /** The first message of which `is` holds, once there is one. */
+  /** How often this has been told: what happens together may be told in parts. */
+  oddities(kind: Oddity): number {
+    return this.heard.reduce(
+      (sum, message) => sum + (message.type === 'oddity' && message.oddity === kind ? message.count : 0),
+      0,
+    );
+  }
+
+  /** The first message of which `is` holds, once there is one. @throws when none can come any more */
   async hear(is: (message: FromProxy) => boolean): Promise<FromProxy> {
     for (;;) {
       const found = this.heard.find(is);
       if (found !== undefined) return found;
+      if (this.#isClosed) throw new Error('the proxy has ended the connection of the agent');
       await new Promise<void>((resolve) => {
         const wake = (): void => {
           this.#waiting.delete(wake);
@@ -117,6 +131,7 @@ export class Rig {
   #pod: Talker | undefined;
   #resolver: Talker | undefined;
   #port = 20_000;
+  #flags: readonly string[] = [];
 
   constructor(name: string, options: RigOptions = {}) {
     this.#name = `wt${process.pid}-${name}`;
@@ -175,18 +190,19 @@ export class Rig {
     return this.#resolver;
   }
 
-  /** @param flags of the proxy */
+  /** @param flags of the proxy, whenever it starts */
   async start(...flags: readonly string[]): Promise<void> {
+    this.#flags = flags;
     this.#pod = new Talker(this.netns('pod'), POD, [join(this.bpf, 'names')]);
     this.#resolver = new Talker(this.netns('server'), RESOLVER, Object.values(RESOLVER_ADDRESSES));
     await Promise.all([this.#pod.line(), this.#resolver.line()]);
-    await this.startProxy(...flags);
+    await this.startProxy();
   }
 
   /** Resolves when it is ready. */
   async startProxy(...more: readonly string[]): Promise<void> {
     const args = ['--bind', '0.0.0.0,::', '--port', '53', '--socket', this.socket, '--bpf-root', this.bpf];
-    args.push('--state-dir', this.state, ...more);
+    args.push('--state-dir', this.state, ...this.#flags, ...more);
     const { flags = [], env = {} } = this.#options;
     const node = [process.execPath, ...flags, MAIN];
     const proxy = spawn('nsenter', [`--net=/run/netns/${this.netns('node')}`, ...node, ...args], {
@@ -263,7 +279,10 @@ export class Rig {
     this.#port = 20_000;
   }
 
-  /** Asks from the pod. @param row an address of which the identity in the kernel is wanted at the instant of the answer */
+  /**
+   * Asks from the pod. @param row an address of which the identity in the kernel is wanted at the instant of the answer
+   * @param waitMs milliseconds until what has not come counts as lost, from when all is sent and `least` answers have come
+   */
   async ask(
     messages: readonly Uint8Array[],
     port: number,
@@ -271,17 +290,19 @@ export class Rig {
       readonly protocol?: 'udp' | 'tcp';
       readonly family?: 4 | 6;
       readonly waitMs?: number;
+      readonly least?: number;
       readonly row?: string;
       readonly half?: boolean;
     } = {},
   ): Promise<readonly Came[]> {
-    const { protocol = 'udp', family = 4, waitMs, row, half } = options;
+    const { protocol = 'udp', family = 4, waitMs, least, row, half } = options;
     return (await this.pod.ask({
       [protocol]: messages.map((message) => Buffer.from(message).toString('hex')),
       from: POD_ADDRESSES[family],
       to: RESOLVER_ADDRESSES[family],
       port,
       waitMs,
+      least,
       half,
       row: row === undefined ? undefined : nameKeyHex(row),
     })) as readonly Came[];

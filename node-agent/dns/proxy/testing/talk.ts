@@ -73,8 +73,9 @@ console.log('"ready"');
 `;
 
 /**
- * A pod that asks: {udp or tcp: hex of messages, from, port, to, waitMs, row}. Answers with the messages that came, in hex, each with the identity that the map `names`
- * had for the key \`row\` when it came; stops at as many as it asked, or when the time is over. half: whether it ends its side of the connection then. {hold: connections, ports}: opens them, and answers how many stay.
+ * A pod that asks: {udp or tcp: hex of messages, from, port, to, waitMs, least, row}. Answers with the messages that came, in hex, each with the identity that the map
+ * `names` had for the key \`row\` when it came; stops at as many as it asked, or \`waitMs\` milliseconds after it has sent all and \`least\` have come. half: whether it
+ * ends its side of the connection then. {hold: how many stay, ports}: opens connections, and answers how many there are when no more are closed.
  */
 export const POD = `${LINES}
 import { openPinnedMap } from 'libbpf-ts';
@@ -83,37 +84,45 @@ const seen = (row) => {
   const value = row === undefined ? undefined : names.lookup(Buffer.from(row, 'hex'));
   return value === undefined ? 0 : Buffer.from(value).readUInt32LE();
 };
-async function hold({ ports, from, to }) {
+// For what never comes.
+const LONGEST_MS = 60_000;
+async function hold({ hold, ports, from, to }) {
   const sockets = ports.map((port) => connect({ host: to, port: 53, localAddress: from, localPort: port }).on('error', () => {}).resume());
   const closed = new Set();
   for (const socket of sockets) socket.on('close', () => closed.add(socket));
   await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('connect', resolve).once('close', resolve))));
+  const end = Date.now() + LONGEST_MS;
+  while (sockets.length - closed.size > hold && Date.now() < end) await new Promise((resolve) => setTimeout(resolve, 5));
   await new Promise((resolve) => setTimeout(resolve, 300));
   for (const socket of sockets) socket.destroy();
   return sockets.length - closed.size;
 }
-function ask({ udp, tcp, from, port, to, waitMs = 3000, row, half }) {
+function ask({ udp, tcp, from, port, to, waitMs = LONGEST_MS, least = 0, row, half }) {
   return new Promise((resolve) => {
     const came = [];
     const messages = (udp ?? tcp).map((hex) => Buffer.from(hex, 'hex'));
-    let end;
-    const done = () => { clearTimeout(timer); end(); resolve(came); };
-    const timer = setTimeout(done, waitMs);
+    let end, silence, unsent = udp === undefined ? 0 : messages.length;
+    const done = () => { clearTimeout(limit); clearTimeout(silence); end(); resolve(came); };
+    const limit = setTimeout(done, LONGEST_MS);
+    const wait = () => { if (unsent === 0 && came.length >= least) silence ??= setTimeout(done, waitMs); };
     const take = (message) => {
       came.push({ hex: message.toString('hex'), identity: seen(row) });
       if (came.length === messages.length) done();
+      else wait();
     };
     if (udp !== undefined) {
       const socket = createSocket(family(to));
       end = () => socket.close();
       socket.on('message', (message, rinfo) => { if (rinfo.address === to && rinfo.port === 53) take(message); });
       socket.on('error', done);
-      socket.bind(port, from, () => { for (const message of messages) socket.send(message, 53, to); });
+      const sent = () => { unsent -= 1; wait(); };
+      socket.bind(port, from, () => { for (const message of messages) socket.send(message, 53, to, sent); });
       return;
     }
     const socket = connect({ host: to, port: 53, localAddress: from, localPort: port });
     end = () => socket.destroy();
     socket.on('error', done).on('close', done);
+    wait();
     for (const message of messages) {
       const length = Buffer.alloc(2);
       length.writeUInt16BE(message.length);
