@@ -5,7 +5,7 @@ import type { MapSpec, ProgramObject } from '@weir/bpf';
 import type { LabelMap } from '@weir/labels';
 import type { ParseResult, PortNames, ResolvedRule } from '@weir/policy';
 import type { FailureRow, HealthRow, Reconciler } from '@weir/reconciler';
-import type { AnyTable, StateDB, Table } from '@weir/statedb';
+import type { StateDB, Table } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
 import type { Observable } from 'rxjs';
 import type { AddressRecord } from './state/address-record.ts';
@@ -268,8 +268,15 @@ export interface ProxyNumbers {
   /** The identity of addresses whose names are of exactly these patterns. */
   names(patterns: readonly string[]): number;
   releaseNames(patterns: readonly string[]): void;
-  /** Changes with every number that comes or goes. */
-  readonly table: AnyTable;
+  /** Every number of this node. */
+  readonly table: Table<NodeNumber>;
+}
+
+/** A number of this node, and what it stands for. `name`: of a listener, and of names, their patterns with a space between them. */
+export interface NodeNumber {
+  readonly kind: 'cidr' | 'labels' | 'node' | 'names' | 'listener';
+  readonly name: string;
+  readonly id: number;
 }
 
 export interface Core {

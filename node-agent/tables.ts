@@ -105,11 +105,11 @@ export interface NameIdentityRow {
   readonly patterns: readonly string[];
 }
 
-/** Rules of a kind let nothing pass on this node, for want of what decides their flows. Key: `proxy`. */
+/** Rules of a kind let less pass on this node than they say, for want of what decides their flows. Key: `proxy`. */
 export interface ProxyFaultRow {
-  /** `dns`: rules that name what may be asked of DNS, and those whose peers are names. */
-  readonly proxy: 'dns';
-  readonly reason: 'DnsProxyFailing';
+  /** `dns`: rules that name what may be asked of DNS, and those whose peers are names; `names`: the latter alone. */
+  readonly proxy: 'dns' | 'names';
+  readonly reason: 'DnsProxyFailing' | 'NamesExceeded';
   readonly message: string;
 }
 

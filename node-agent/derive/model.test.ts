@@ -1,10 +1,11 @@
 import { describe, expect, it } from '@jest/globals';
+import type { ResolvedRule } from '@weir/policy';
 import fc from 'fast-check';
 import { runs } from '../../test/runs.ts';
 import { tableKey } from '../create-tables.ts';
 import { classAt } from './testing/class-at.ts';
 import { change, furnish, take } from './testing/model-changes.ts';
-import { basic, copy, rule, World } from './testing/model-world.ts';
+import { basic, copy, freshLike, rule, settle, World } from './testing/model-world.ts';
 
 describe('model', () => {
   it('denies both directions of a pod without identity, and opens it when no policy selects it', async () => {
@@ -25,6 +26,28 @@ describe('model', () => {
     await world.plan();
     expect(world.states.get(1)).toMatchObject({ state: 'ready', slot: 0, identity: 256 });
     expect(world.ipcache.get('10.0.0.1/32')?.identity).toBe(256);
+  });
+
+  it('keeps the listeners that its slots name, and gives others back', async () => {
+    const asks = (names: readonly string[]): ResolvedRule => ({
+      ...rule('a', 'b', 7),
+      direction: 'egress',
+      verdict: 'redirect',
+      ports: [{ protocol: 'UDP', from: 53, to: 53 }],
+      dns: names,
+    });
+    const world = basic();
+    world.policy('p', 1, [asks(['a.io'])]);
+    await settle(world);
+    world.policy('p', 2, [asks(['b.io'])]);
+    await settle(world);
+    const listeners = (of: World): string[] => Array.from(of.numbers.eachListener(), ([, names]) => names.join());
+    expect(listeners(world)).toEqual(['a.io', 'b.io']);
+    const fresh = await freshLike(world);
+    expect(listeners(fresh)).toEqual(['a.io', 'b.io']);
+    await fresh.plan();
+    expect(listeners(fresh)).toEqual(['b.io']);
+    expect([...fresh.numbers.eachListener()][0]?.[0]).toBe([...world.numbers.eachListener()][1]?.[0]);
   });
 
   it('takes away the address of a pod of this node when the pod goes, whatever the slices go on saying', async () => {

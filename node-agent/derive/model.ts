@@ -69,6 +69,8 @@ export class Model {
   #steps: readonly Step[] = STEPS;
   readonly #failedSteps: Rows<string, FailedStep>;
   #marks: Marks = noMarks();
+  /** The last plan has computed all that there was. */
+  #whole = false;
 
   constructor(options: ModelOptions) {
     const { db, tables } = options;
@@ -207,6 +209,8 @@ export class Model {
     this.#derivers.pace.restart();
     const marks = this.#marks;
     const first = this.#atStart.has('');
+    // The kernel has what the last plan said, or closes whom it concerns.
+    if (this.#whole) this.#options.numbers.sweepListeners(() => this.#derivers.slots.listeners());
     const plan = await compute(
       { marks, policies: this.policies.pending, rules, first, ...NOTHING_COMPUTED },
       this.#derivers,
@@ -217,6 +221,7 @@ export class Model {
     this.#marks = rules ? noMarks() : { ...noMarks(), hashes, host };
     this.#derivers.endPlan();
     if (rules) this.#atStart.delete('');
+    this.#whole = rules && !plan.again;
     return plan;
   }
 

@@ -49,4 +49,22 @@ describe('numbers of a node', () => {
     expect([...numbers.cidrs()]).toEqual([['10.0.0.0/8', CIDR_BASE + 5]]);
     expect(numbers.cidr('10.3.0.0/16')).toBe(CIDR_BASE + 6);
   });
+
+  it('of listeners are given back after a start, and after many more, where nothing names them', () => {
+    const numbers = create();
+    const [kept, gone] = [numbers.listeners.ofNames(['a.io']), numbers.listeners.ofNames(['b.io'])];
+    numbers.sweepListeners(() => [kept]);
+    expect([...numbers.eachListener()].map(([id]) => id)).toEqual([kept, gone]);
+    const next = create();
+    next.adopt(decodeNumbers(JSON.parse(JSON.stringify(numbers.state()))));
+    next.sweepListeners(() => [kept]);
+    expect([[...next.eachListener()], next.dirty]).toEqual([[[kept, ['a.io']]], true]);
+    // The number of a list that is gone is another's as late as possible.
+    expect(next.listeners.ofNames(['c.io'])).toBe(gone + 1);
+    for (let at = 0; at < 5000; at += 1) {
+      expect(next.listeners.ofNames([`n${at}.io`])).not.toBe(kept);
+      next.sweepListeners(() => [kept]);
+    }
+    expect([...next.eachListener()].length).toBeLessThan(1000);
+  });
 });

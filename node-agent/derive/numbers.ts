@@ -12,7 +12,8 @@ import {
   nodeNumber,
 } from '@weir/identity';
 import { hostNameList, type Listeners } from '@weir/policy';
-import { type AnyTable, type Key, keys, query, type StateDB } from '@weir/statedb';
+import { type Key, keys, query, type StateDB, type Table } from '@weir/statedb';
+import type { NodeNumber } from '../core.ts';
 import { Rows } from './working.ts';
 
 /** What is persisted: number by name. */
@@ -29,20 +30,15 @@ export interface NumbersState {
 }
 
 const LAST_REVISION = 0xffffffff;
+/** Listeners that nothing names are given back once so many were given out, and after a start. */
+const SWEEP_AFTER = 4096;
 /**
  * Revisions are reserved in blocks, so that a file is written for one in many of them. A start leaves out as many more: those that a
  * file which could not be written does not tell of, and no endpoint has any more.
  */
 const REVISION_BLOCK = 1 << 16;
 
-type Kind = 'cidr' | 'labels' | 'node' | 'names' | 'listener';
-
-/** A number of this node, and what it stands for. */
-interface LocalNumber {
-  readonly kind: Kind;
-  readonly name: string;
-  readonly id: number;
-}
+type Kind = NodeNumber['kind'];
 
 const RANGES: Readonly<Record<Kind, IdentityRange>> = {
   cidr: { first: CIDR_BASE + 1, last: CIDR_LAST },
@@ -60,16 +56,18 @@ const RANGES: Readonly<Record<Kind, IdentityRange>> = {
  * `adoptLabels`, `reserve`, `sawRevision`), and none of those is given to another name.
  */
 export class LocalNumbers {
-  readonly #numbers: Rows<Pick<LocalNumber, 'kind' | 'name'>, LocalNumber>;
+  readonly #numbers: Rows<Pick<NodeNumber, 'kind' | 'name'>, NodeNumber>;
   readonly #allocators: Readonly<Record<Kind, IdentityAllocator>>;
   /** The last one given out, and the last one that `state()` has reserved: counters, which nobody looks up. */
   #revision = 0;
   #reserved = 0;
+  /** Listeners that were given out since those that nothing named were given back. */
+  #listenersGiven = 0;
   /** Whether `state()` has changed since it was last saved. */
   dirty = false;
 
   constructor(db: StateDB) {
-    const indexes = [{ name: 'id', unique: true, keys: ({ id }: LocalNumber) => [idKey(id)] }];
+    const indexes = [{ name: 'id', unique: true, keys: ({ id }: NodeNumber) => [idKey(id)] }];
     this.#numbers = new Rows(db, { name: 'localNumbers', key: keyOf, indexes }, keyOf);
     const isUsed = (id: number): boolean => this.#byId(id) !== undefined;
     this.#allocators = {
@@ -87,6 +85,7 @@ export class LocalNumbers {
     for (const [name, id] of Object.entries(state.nodes)) this.#adopt({ kind: 'node', name, id });
     for (const [names, id] of Object.entries(state.names ?? {})) this.#adopt({ kind: 'names', name: names, id });
     for (const [names, id] of Object.entries(state.listeners ?? {})) this.#adopt({ kind: 'listener', name: names, id });
+    this.#listenersGiven = SWEEP_AFTER;
     this.#revision = Math.max(this.#revision, state.revisions);
   }
 
@@ -193,6 +192,18 @@ export class LocalNumbers {
     },
   };
 
+  /** Gives back the listeners that nothing names, when that is due. @param used the others */
+  sweepListeners(used: () => Iterable<number>): void {
+    if (this.#listenersGiven < SWEEP_AFTER) return;
+    this.#listenersGiven = 0;
+    const kept = new Set(used());
+    for (const row of [...this.#of('listener')]) {
+      if (kept.has(row.id)) continue;
+      this.#numbers.delete(row);
+      this.dirty = true;
+    }
+  }
+
   /** Every listener, and the patterns that it lets pass. */
   *eachListener(): Generator<readonly [listener: number, patterns: readonly string[]]> {
     for (const { name, id } of this.#of('listener')) yield [id, namesIn(name)];
@@ -213,8 +224,8 @@ export class LocalNumbers {
   }
 
   /** Changes with every number that comes or goes. */
-  get table(): AnyTable {
-    return this.#numbers.table as AnyTable;
+  get table(): Table<NodeNumber> {
+    return this.#numbers.table;
   }
 
   /** What to save. */
@@ -236,13 +247,14 @@ export class LocalNumbers {
     const known = this.#numbers.get({ kind, name });
     if (known !== undefined) return known.id;
     const id = this.#allocators[kind].allocate();
+    if (kind === 'listener') this.#listenersGiven += 1;
     this.#numbers.set({ kind, name, id });
     this.dirty = true;
     return id;
   }
 
   /** Takes over a known pair; one that contradicts what is known is left out. */
-  #adopt(row: LocalNumber): void {
+  #adopt(row: NodeNumber): void {
     const { first, last } = RANGES[row.kind];
     if (row.id < first || row.id > last) return;
     if (this.#numbers.has(row) || this.#byId(row.id) !== undefined) return;
@@ -250,12 +262,12 @@ export class LocalNumbers {
     this.#numbers.set(row);
   }
 
-  #byId(id: number): LocalNumber | undefined {
+  #byId(id: number): NodeNumber | undefined {
     const [row] = this.#numbers.list('id', idKey(id));
     return row;
   }
 
-  #of(kind: Kind): Iterable<LocalNumber> {
+  #of(kind: Kind): Iterable<NodeNumber> {
     return this.#numbers.select(query.prefix(this.#numbers.table, keys.join(kind)));
   }
 }
@@ -269,7 +281,7 @@ function namesIn(text: string): readonly string[] {
   return text === '' ? [] : text.split(' ');
 }
 
-function keyOf({ kind, name }: Pick<LocalNumber, 'kind' | 'name'>): Key {
+function keyOf({ kind, name }: Pick<NodeNumber, 'kind' | 'name'>): Key {
   return keys.join(kind, name);
 }
 

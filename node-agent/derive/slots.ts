@@ -185,6 +185,12 @@ export class Slots {
     for (const shape of shapes) if (!this.#dirty.has(shape)) this.#dirty.set(shape, new Set());
   }
 
+  /** Listeners of proxies that the slots name, some more than once. */
+  *listeners(): Generator<number> {
+    for (const { row, compiled } of this.#shapes.values())
+      for (const policy of new Set([row?.compiled, compiled])) if (policy !== undefined) yield* listenersOf(policy);
+  }
+
   row(shape: string): SlotRow | undefined {
     return this.#shapes.get(shape)?.row;
   }
@@ -303,6 +309,12 @@ export class Slots {
       this.#dirty.set(shape.key, ids === 'anything' ? ids : withMore(known, ids));
     }
   }
+}
+
+function* listenersOf({ ingress, egress }: CompiledPolicy): Generator<number> {
+  for (const { scope, classes, addresses } of [ingress, egress])
+    for (const rows of [scope.unknown, scope.pod, scope.world, ...[...classes, ...addresses].map((each) => each.rows)])
+      for (const row of rows) if (row.verdict === 'redirect') yield row.listener.port;
 }
 
 /** `known` with the others: more than a shape is compiled for alone are everybody. */

@@ -5,8 +5,9 @@ import { type ChangeStream, type Derivation, derive, keys, type Table } from '@w
 import type { Core, Logger } from '../core.ts';
 import type { NameIdentityRow } from '../tables.ts';
 
-/** Sets of patterns of a node: each takes an element of the slots whose rules name one of them. */
 const MOST_SETS = 4096;
+/** The row of `proxyFaults`. */
+const FAULT = 'names';
 
 interface NameUse {
   readonly policy: string;
@@ -16,6 +17,8 @@ interface NameUse {
 export interface NameIdentitiesOptions {
   readonly core: Pick<Core, 'db' | 'tables' | 'numbers' | 'policyRevision' | 'waitPolicyRevision'>;
   readonly log: Logger;
+  /** Sets of patterns of a node: each takes an element of the slots whose rules name one of them. */
+  readonly mostSets?: number;
 }
 
 export class NameIdentities {
@@ -38,6 +41,10 @@ export class NameIdentities {
     // Rules wait for it: slots would lose the identities that addresses have.
     const done = db.initialiser(tables.nameIdentities, 'dns');
     this.#complete = () => db.write([tables.nameIdentities], (txn) => done(txn));
+  }
+
+  get #most(): number {
+    return this.#options.mostSets ?? MOST_SETS;
   }
 
   start(): void {
@@ -63,9 +70,11 @@ export class NameIdentities {
     using snapshot = db.read();
     const patterns = selectors.map((selector) => snapshot.get(tables.nameIdentities, keys.uint(selector))?.patterns[0]);
     if (patterns.some((pattern) => pattern === undefined)) return;
-    if (snapshot.count(tables.nameIdentities) >= MOST_SETS) return;
     const list = patterns.filter((pattern) => pattern !== undefined).sort();
-    this.#put([{ identity: numbers.names(list), patterns: list }]);
+    for (const known of snapshot.list(tables.nameIdentities, 'pattern', list[0] ?? ''))
+      if (isDeepStrictEqual(known.patterns, list)) return;
+    if (snapshot.count(tables.nameIdentities) >= this.#most) this.#full();
+    else this.#put([{ identity: numbers.names(list), patterns: list }]);
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
@@ -101,10 +110,23 @@ export class NameIdentities {
     }
     this.#put(come);
     if (gone.length === 0) return;
-    db.write([tables.nameIdentities], (txn) => {
+    db.write([tables.nameIdentities, tables.proxyFaults], (txn) => {
       for (const { identity } of gone) txn.delete(tables.nameIdentities, keys.uint(identity));
+      if (txn.count(tables.nameIdentities) < this.#most) txn.delete(tables.proxyFaults, FAULT);
     });
     void this.#release(gone);
+  }
+
+  /** Addresses whose names are of another set count as those of a part of it. */
+  #full(): void {
+    const { db, tables } = this.#options.core;
+    const message =
+      `addresses on this node have names of ${this.#most} sets of patterns, and there may be no more: what has names of another set is allowed by some ` +
+      'of its patterns alone; write one pattern for many names, or have rules name the same patterns';
+    db.write([tables.proxyFaults], (txn) => {
+      if (txn.get(tables.proxyFaults, FAULT) === undefined)
+        txn.upsert(tables.proxyFaults, { proxy: FAULT, reason: 'NamesExceeded', message });
+    });
   }
 
   /** Their numbers are given out again once no slot has them. */
@@ -128,7 +150,7 @@ export class NameIdentities {
     const isUsed = (pattern: string): boolean => snapshot.list(this.#uses, 'pattern', pattern).next().done !== true;
     const known = [...numbers.eachNames()];
     for (const [, patterns] of known) if (!patterns.every(isUsed)) numbers.releaseNames(patterns);
-    const rows = known.filter(([, patterns]) => patterns.every(isUsed)).slice(0, MOST_SETS);
+    const rows = known.filter(([, patterns]) => patterns.every(isUsed)).slice(0, this.#most);
     this.#put(rows.map(([identity, patterns]) => ({ identity, patterns })));
   }
 

@@ -1,7 +1,7 @@
 /** What a proxy is told over one connection: all that tables have, and then what changes. */
 import type { Socket } from 'node:net';
-import { type Change, type ChangeStream, keys, type Table } from '@weir/statedb';
-import type { Core } from '../core.ts';
+import { type Change, type ChangeStream, keys } from '@weir/statedb';
+import type { Core, NodeNumber } from '../core.ts';
 import type { EndpointRow, NameIdentityRow } from '../tables.ts';
 import type { ToProxy } from './protocol.ts';
 
@@ -13,17 +13,15 @@ export type TellingCore = Pick<Core, 'db' | 'tables' | 'numbers' | 'policyRevisi
 export class Telling implements Disposable {
   readonly #core: TellingCore;
   readonly #socket: Socket;
-  readonly #numbers: ChangeStream<unknown>;
+  readonly #numbers: ChangeStream<NodeNumber>;
   readonly #endpoints: ChangeStream<EndpointRow>;
   readonly #identities: ChangeStream<NameIdentityRow>;
-  /** Listeners that the proxy knows. */
-  readonly #told = new Set<number>();
 
   constructor(core: TellingCore, socket: Socket) {
     const { db, tables, numbers } = core;
     this.#core = core;
     this.#socket = socket;
-    this.#numbers = db.changes(numbers.table as Table<unknown>, { name: 'dns-listeners' });
+    this.#numbers = db.changes(numbers.table, { name: 'dns-listeners' });
     this.#endpoints = db.changes(tables.endpoints, { name: 'dns-endpoints' });
     this.#identities = db.changes(tables.nameIdentities, { name: 'dns-identities' });
   }
@@ -56,7 +54,7 @@ export class Telling implements Disposable {
 
   async #step(signal: AbortSignal): Promise<void> {
     if (this.#socket.writableLength > MOST_UNREAD_BYTES) throw new Error('it does not read what it is told');
-    if (this.#numbers.next().length > 0) this.#say(this.#listeners());
+    this.#say(this.#numbers.next().flatMap(listenerMessages));
     this.#say(this.#endpoints.next().map(endpointMessage));
     const identities = this.#identities.next();
     if (identities.length === 0) return;
@@ -68,16 +66,6 @@ export class Telling implements Disposable {
 
   async #realised(signal: AbortSignal): Promise<void> {
     await this.#core.waitPolicyRevision(this.#core.policyRevision(), signal);
-  }
-
-  #listeners(): readonly ToProxy[] {
-    const fresh: ToProxy[] = [];
-    for (const [listener, names] of this.#core.numbers.eachListener()) {
-      if (this.#told.has(listener)) continue;
-      this.#told.add(listener);
-      fresh.push({ type: 'listener', listener, names });
-    }
-    return fresh;
   }
 
   #identityMessages({ row: { identity, patterns }, deleted }: Change<NameIdentityRow>): readonly ToProxy[] {
@@ -95,6 +83,11 @@ export class Telling implements Disposable {
   }
 }
 
+function listenerMessages({ row: { kind, id: listener, name }, deleted }: Change<NodeNumber>): readonly ToProxy[] {
+  if (kind !== 'listener') return [];
+  return [deleted ? { type: 'listener-gone', listener } : { type: 'listener', listener, names: patternsIn(name) }];
+}
+
 /** The identity of a pattern alone is the pattern's number, too. */
 function selectorMessages({ row: { identity, patterns }, deleted }: Change<NameIdentityRow>): readonly ToProxy[] {
   const [pattern] = patterns;
@@ -106,4 +99,8 @@ function endpointMessage({ row: { id, addresses, gone }, deleted }: Change<Endpo
   return deleted || gone !== undefined
     ? { type: 'endpoint-gone', endpoint: id }
     : { type: 'endpoint', endpoint: id, addresses };
+}
+
+function patternsIn(text: string): readonly string[] {
+  return text === '' ? [] : text.split(' ');
 }

@@ -44,17 +44,22 @@ export function* proxyFaults(
   model: Model,
 ): Generator<Fault> {
   using snapshot = db.read();
-  for (const { reason, message } of snapshot.all(tables.proxyFaults)) {
+  for (const { proxy, reason, message } of snapshot.all(tables.proxyFaults)) {
+    const needs = proxy === 'names' ? needsNames : needsDns;
     const of: Record<string, number> = {};
     for (const { policies } of model.states())
       for (const [uid, generation] of Object.entries(policies))
-        if (of[uid] === undefined && snapshot.get(tables.policies, uid)?.rules.some(needsDns)) of[uid] = generation;
+        if (of[uid] === undefined && snapshot.get(tables.policies, uid)?.rules.some(needs)) of[uid] = generation;
     yield { of, reason, message };
   }
 }
 
-function needsDns({ dns, peers = [] }: ResolvedRule): boolean {
-  return dns !== undefined || peers.some((peer) => 'fqdn' in peer);
+function needsDns(rule: ResolvedRule): boolean {
+  return rule.dns !== undefined || needsNames(rule);
+}
+
+function needsNames({ peers = [] }: ResolvedRule): boolean {
+  return peers.some((peer) => 'fqdn' in peer);
 }
 
 /** Whether the policy has waited so long for its PeerSets that this is a failure. */

@@ -1,5 +1,6 @@
 /** What the rules of one direction are compiled with, be it anew or for a few identities. */
 import { ClassPainter } from './class-painter.ts';
+import { NO_LISTENERS } from './decision.ts';
 import { InvalidResolvedRuleError } from './errors.ts';
 import { PeerNames } from './peer-names.ts';
 import { isNamed, NO_PORT_NAMES, ownNumbers } from './port-names.ts';
@@ -24,14 +25,19 @@ export function rulesOf(direction: Direction, { rules }: Pick<CompileInput, 'rul
 
 export function toolsOf(
   direction: Direction,
-  { mode, portNames = NO_PORT_NAMES, listeners }: Pick<CompileInput, 'mode' | 'portNames' | 'listeners'>,
+  { mode, portNames = NO_PORT_NAMES, listeners = NO_LISTENERS }: Pick<CompileInput, 'mode' | 'portNames' | 'listeners'>,
   rules: readonly RankedRule[],
   budget: RowBudget,
 ): DirectionTools {
   const peerNames = new PeerNames(direction === 'egress' ? rules : [], portNames);
   return {
     hitsOf: new RuleHits(rules, peerNames, budget),
-    painter: new ClassPainter(rules, budget, direction === 'ingress' ? ownNumbers(portNames) : peerNames, listeners),
+    painter: new ClassPainter(
+      rules,
+      budget,
+      direction === 'ingress' ? ownNumbers(portNames) : peerNames,
+      budget.listeners(listeners),
+    ),
     fallback: mode === 'always' || rules.some((rule) => rule.defaultDeny) ? BLANK : OPEN,
   };
 }

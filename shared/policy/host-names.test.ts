@@ -77,3 +77,41 @@ it('finds the patterns that a name is of', () => {
   expect(names.has('b.io')).toBe(true);
   expect(names.has('b.org')).toBe(false);
 });
+
+describe('HostNames', () => {
+  const label = fc.stringMatching(/^[ab*]{1,3}$/);
+  const text = fc.oneof(
+    fc.array(label, { minLength: 1, maxLength: 4 }).map((labels) => labels.join('.')),
+    fc.constant('**.a'),
+  );
+  const name = fc.array(fc.stringMatching(/^[ab]{1,3}$/), { maxLength: 4 }).map((labels) => labels.join('.'));
+
+  it('finds exactly the patterns that match', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(text, { maxLength: 8 }),
+        fc.array(fc.nat(7)),
+        fc.array(name),
+        (patterns, gone, asked) => {
+          const names = new HostNames<number>();
+          for (const [key, pattern] of patterns.entries()) names.add(pattern, key);
+          for (const key of gone) names.delete(patterns[key] ?? 'none', key);
+          const left = [...patterns.keys()].filter((key) => !gone.includes(key));
+          for (const each of ['', ...asked])
+            expect([...names.of(each)].sort((one, other) => one - other)).toEqual(
+              left.filter((key) => hostNameMatches(patterns[key] ?? '', each)),
+            );
+        },
+      ),
+    );
+  });
+
+  it('looks only at patterns that end as the name does', () => {
+    const names = new HostNames<number>();
+    for (let key = 0; key < 20_000; key += 1) names.add(`*.n${key}.io`, key);
+    const began = performance.now();
+    for (let round = 0; round < 20_000; round += 1) names.has(`a.n${round}.io`);
+    // To hold each against each takes minutes.
+    expect(performance.now() - began).toBeLessThan(5000);
+  });
+});

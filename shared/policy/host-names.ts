@@ -62,28 +62,49 @@ function isOfLabels(text: string): boolean {
   return /^[-a-z0-9_]+(\.[-a-z0-9_]+)*$/.test(text);
 }
 
-/** Which of many patterns a name is of: those that are names are found without a look at the others. */
+/** The labels at the end of a pattern that every name of it has: `example.com` of `*.example.com`; none of `*` and `*com`. */
+export function fixedSuffix(pattern: string): string {
+  const labels = pattern.split('.');
+  const last = labels.findLastIndex((label) => label.includes('*'));
+  return labels.slice(last + 1).join('.');
+}
+
+/** Which of many patterns a name is of. It is held against those alone that end as it does. */
 export class HostNames<Key> {
   readonly #names = new Map<string, Set<Key>>();
-  readonly #patterns = new Map<string, Set<Key>>();
+  /** By their fixed suffix, and then by themselves. */
+  readonly #patterns = new Map<string, Map<string, Set<Key>>>();
 
   add(pattern: string, key: Key): void {
-    const into = pattern.includes('*') ? this.#patterns : this.#names;
+    let into = this.#names;
+    if (pattern.includes('*')) {
+      const suffix = fixedSuffix(pattern);
+      into = this.#patterns.get(suffix) ?? new Map();
+      this.#patterns.set(suffix, into);
+    }
     const keys = into.get(pattern) ?? new Set<Key>();
     into.set(pattern, keys.add(key));
   }
 
   delete(pattern: string, key: Key): void {
-    const from = pattern.includes('*') ? this.#patterns : this.#names;
-    const keys = from.get(pattern);
+    const suffix = fixedSuffix(pattern);
+    const from = pattern.includes('*') ? this.#patterns.get(suffix) : this.#names;
+    const keys = from?.get(pattern);
     keys?.delete(key);
-    if (keys?.size === 0) from.delete(pattern);
+    if (keys?.size === 0) from?.delete(pattern);
+    if (from?.size === 0 && from !== this.#names) this.#patterns.delete(suffix);
   }
 
   /** Keys of the patterns that are of the canonical name. */
   *of(name: string): Generator<Key> {
     yield* this.#names.get(name) ?? [];
-    for (const [pattern, keys] of this.#patterns) if (hostNameMatches(pattern, name)) yield* keys;
+    yield* this.#ending('', name);
+    for (let dot = name.lastIndexOf('.'); dot >= 0; dot = dot === 0 ? -1 : name.lastIndexOf('.', dot - 1))
+      yield* this.#ending(name.slice(dot + 1), name);
+  }
+
+  *#ending(suffix: string, name: string): Generator<Key> {
+    for (const [pattern, keys] of this.#patterns.get(suffix) ?? []) if (hostNameMatches(pattern, name)) yield* keys;
   }
 
   has(name: string): boolean {

@@ -7,7 +7,7 @@ export * from './describe.ts';
 export * from './errors.ts';
 export * from './evaluate.ts';
 export * from './explain.ts';
-export { canonicalHostName, HostNames, hostNameList, hostNameMatches } from './host-names.ts';
+export { canonicalHostName, fixedSuffix, HostNames, hostNameList, hostNameMatches } from './host-names.ts';
 export * from './membership.ts';
 export { nodeLabels, selectsNodes } from './nodes.ts';
 export * from './oracle.ts';

@@ -4,6 +4,7 @@ import { portPrefixes } from '@weir/net';
 import fc from 'fast-check';
 import { type CompileInput, compile, compilePieces, evaluate, MOST_ROWS, parsePolicy } from './index.ts';
 import { Judge } from './testing/judge.ts';
+import { NameLists } from './testing/name-lists.ts';
 import { mixedPoliciesArbitrary } from './testing/network-policies.ts';
 import { SMALL_WORLD } from './testing/worlds.ts';
 import type { CompiledDirection, ResolvedRule } from './types.ts';
@@ -117,6 +118,50 @@ describe('the budget of rows', () => {
     const peers = (name: string) => (name === 'n0' ? numbers : new Map<number, readonly number[]>());
     const { egress } = compile({ ...square(0), rules, portNames: { own: () => undefined, peers } });
     expect(egress.excess?.message).toContain('times');
+  });
+
+  describe('of names', () => {
+    const asks = (cookie: number, dns: readonly string[], to = '0.0.0.0/0'): ResolvedRule =>
+      rule(cookie, { direction: 'egress', verdict: 'redirect', dns, peers: [{ cidr: to }], ...tcp(53) });
+    const compiled = (rules: readonly ResolvedRule[], identities: CompileInput['identities'] = []): CompiledDirection =>
+      compile({ ...square(0), rules, identities, listeners: new NameLists() }).egress;
+
+    it('closes a direction with more patterns than a question is to be held against', () => {
+      const patterns = times(1001, (at) => `*.n${at}.io`);
+      const [first = '', ...others] = patterns;
+      expect(
+        compiled([
+          asks(1, others),
+          asks(
+            2,
+            times(5000, (at) => `n${at}.io`),
+          ),
+        ]).excess,
+      ).toBeUndefined();
+      const closed = compiled([
+        asks(1, others),
+        rule(2, { direction: 'egress', peers: [{ fqdn: first }], ...tcp(443) }),
+      ]);
+      expect(closed).toMatchObject({ enforced: true, classes: [] });
+      expect(closed.excess?.message).toBe(
+        'egress needs more than 1000 patterns of host names with *: 2 rules, 0 of them for every peer; write one pattern for many names, ' +
+          'or have fewer policies select the same pod',
+      );
+    });
+
+    it('closes a direction with more lists of names than it may have, those of several rules together too', () => {
+      const identities = times(257, (at) => ({ id: 0x01000000 + at, cidr: address(at) }));
+      const alone = (at: number) => asks(1 + at, [`n${at}.io`], address(at));
+      expect(compiled(times(256, alone), identities.slice(0, 256)).excess).toBeUndefined();
+      expect(compiled(times(257, alone), identities).excess?.message).toMatch(
+        /^egress needs more than 256 lists of names/,
+      );
+      // Two lists for each peer make a third.
+      const beside = (at: number) => ({ ...asks(500 + at, [`m${at}.io`], address(at)), path: 'spec.egress[1]' });
+      const pairs = (count: number) => times(count, (at) => [alone(at), beside(at)]).flat();
+      expect(compiled(pairs(85), identities.slice(0, 85)).excess).toBeUndefined();
+      expect(compiled(pairs(86), identities.slice(0, 86)).excess).toBeDefined();
+    });
   });
 
   it('shares the rows that classes have in common', () => {

@@ -3,17 +3,24 @@
  * the rules themselves: it is counted while it grows, and once it is spent the direction is closed, whatever its rules say.
  */
 import { portPrefixes } from '@weir/net';
-import type { ClassRows, CompiledDirection, Direction, Excess, ResolvedRule } from './types.ts';
+import type { ClassRows, CompiledDirection, Direction, Excess, Listeners, ResolvedRule } from './types.ts';
 
 /** Rows of one direction of a slot, counted as blocks of ports as the kernel holds them; a class without rows counts as one. */
 export const MOST_ROWS = 65_000;
 /** How often rules and what tells peers apart (sets and CIDRs that hold them) may meet: some ten nanoseconds each. */
 const MOST_LOOKS = 1_000_000;
+/** Patterns of host names with `*`: a question of a pod, and a name that is learned, may be held against each of them. */
+const MOST_PATTERNS = 1000;
+/** Lists of names that a DNS proxy is told apart. A node has numbers for 65,535 of them. */
+const MOST_LISTENERS = 256;
+
+const FEWER_ROWS = 'put peers that are to have the same ports into one rule, write ports that lie together as a range';
 
 /** What compiling a direction took of its budget. It is no part of what the direction says. */
 interface Price {
   readonly rows: number;
   readonly looks: number;
+  readonly listeners: ReadonlySet<number>;
 }
 const PRICES = new WeakMap<CompiledDirection, Price>();
 
@@ -41,18 +48,24 @@ export class RowBudget {
   readonly #rules: readonly ResolvedRule[];
   readonly #most: number;
   #rows = 0;
-  #full = false;
   #looks = 0;
+  #listeners = new Set<number>();
+  #excess: { readonly what: string; readonly fix: string } | undefined;
 
   constructor(direction: Direction, rules: readonly ResolvedRule[], most: number) {
     this.#direction = direction;
     this.#rules = rules;
     this.#most = most;
+    if (hasManyPatterns(rules))
+      this.#excess = {
+        what: `more than ${MOST_PATTERNS} patterns of host names with *`,
+        fix: 'write one pattern for many names',
+      };
   }
 
   /** Whether the direction does not fit. Once true, it stays so. */
   get spent(): boolean {
-    return this.#full || this.lookedEnough;
+    return this.#excess !== undefined || this.lookedEnough;
   }
 
   /** Whether nothing more is looked at. */
@@ -62,19 +75,35 @@ export class RowBudget {
 
   /** Counts the rows of another class. */
   takeRows(rows: ClassRows): void {
-    this.#rows += countOf(rows);
-    this.#full ||= this.#rows > this.#most;
+    this.#takeRows(countOf(rows));
   }
 
   takeLooks(count: number): void {
     this.#looks += count;
   }
 
+  /** Gives numbers as the given ones do, until they are too many; then none. */
+  listeners(given: Listeners): Listeners {
+    const take = (number: number): number => {
+      this.#listeners.add(number);
+      if (this.#listeners.size > MOST_LISTENERS)
+        this.#excess ??= {
+          what: `more than ${MOST_LISTENERS} lists of names that pods may ask for`,
+          fix: 'have rules let pods ask for the same names',
+        };
+      return number;
+    };
+    return {
+      ofNames: (patterns) => (this.spent ? 0 : take(given.ofNames(patterns))),
+      union: (one, other) => (this.spent ? 0 : take(given.union(one, other))),
+    };
+  }
+
   /** Counts what the direction took when it was compiled; returns whether that is known, and room is left. */
   resume(compiled: CompiledDirection): boolean {
     const price = PRICES.get(compiled);
-    this.#rows += price?.rows ?? 0;
-    this.#full ||= this.#rows > this.#most;
+    this.#takeRows(price?.rows ?? 0);
+    this.#listeners = new Set(price?.listeners);
     this.#looks += price?.looks ?? 0;
     return price !== undefined && !this.spent;
   }
@@ -86,19 +115,36 @@ export class RowBudget {
 
   /** Keeps in mind what the direction took. */
   paysFor(compiled: CompiledDirection): void {
-    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks });
+    PRICES.set(compiled, { rows: this.#rows, looks: this.#looks, listeners: this.#listeners });
   }
 
   /** Why the direction is closed; undefined: it fits. */
   excess(): Excess | undefined {
     if (!this.spent) return undefined;
     const everybody = this.#rules.filter(({ peers }) => peers === undefined).length;
-    const what = this.#full
-      ? `more than ${this.#most} rows (ports of each class of peers)`
-      : `its rules to be held against classes of peers more than ${MOST_LOOKS} times`;
+    const { what, fix } = this.#excess ?? {
+      what: `its rules to be held against classes of peers more than ${MOST_LOOKS} times`,
+      fix: FEWER_ROWS,
+    };
     const message =
-      `${this.#direction} needs ${what}: ${this.#rules.length} rules, ${everybody} of them for every peer; put peers that are to have the same ` +
-      'ports into one rule, write ports that lie together as a range, or have fewer policies select the same pod';
+      `${this.#direction} needs ${what}: ${this.#rules.length} rules, ${everybody} of them for every peer; ${fix}, ` +
+      'or have fewer policies select the same pod';
     return { message };
   }
+
+  #takeRows(count: number): void {
+    this.#rows += count;
+    if (this.#rows > this.#most)
+      this.#excess ??= { what: `more than ${this.#most} rows (ports of each class of peers)`, fix: FEWER_ROWS };
+  }
+}
+
+function hasManyPatterns(rules: readonly ResolvedRule[]): boolean {
+  const patterns = new Set<string>();
+  for (const { dns = [], peers = [] } of rules) {
+    for (const pattern of dns) if (pattern.includes('*')) patterns.add(pattern);
+    for (const peer of peers) if ('fqdn' in peer && peer.fqdn.includes('*')) patterns.add(peer.fqdn);
+    if (patterns.size > MOST_PATTERNS) return true;
+  }
+  return false;
 }

@@ -5,13 +5,12 @@
  * and then while its endpoint has a connection to the address. What exceeds a limit goes at once, the least recently seen first, and of the endpoint that is
  * over its own limit, or, when all endpoints together are, that has most.
  */
-import { HostNames } from '@weir/policy';
+import { fixedSuffix, HostNames } from '@weir/policy';
 import type { StateDB, WriteTxn } from '@weir/statedb';
 import { keys } from '@weir/statedb';
 import type { DnsName, NameGone } from '../protocol.ts';
 import { AddressRows, type Rows } from './address-rows.ts';
 import type { AnswerAddress } from './message.ts';
-import { fixedSuffix } from './patterns.ts';
 import { type NameRow, nameKey, numberKey, type ProxyTables, setKey, suffixKey, timeKey } from './tables.ts';
 
 export interface NamesOptions {
