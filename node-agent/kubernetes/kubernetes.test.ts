@@ -58,7 +58,9 @@ function rows<T>(table: { readonly name: string }): readonly T[] {
   return [...snapshot.all(table as AnyTable)] as T[];
 }
 /** Lets everything that is already due happen. */
-const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
+const settle = async (): Promise<void> => {
+  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setTimeout(resolve, 2));
+};
 /** Waits until the connection says so. */
 const said = (message: RegExp) =>
   eventually(
@@ -638,6 +640,10 @@ describe('PodEventWriter', () => {
     writer.start();
     client.failure = new ApiError('is being terminated', { status: 403, reason: 'Forbidden', namespaceGone: true });
     new PodEvents(core).warn(pod, 'AddressConflict', 'gone');
+    await eventually(
+      async () => client.applied,
+      (count) => count > 0,
+    );
     await settle();
     expect(connection.status().ok).toBe(true);
     client.failure = new Error('down');

@@ -29,7 +29,9 @@ const said = (message: RegExp) =>
     (now) => message.test(now),
   );
 /** Lets everything that is already due happen. */
-const settle = () => new Promise((resolve) => setTimeout(resolve, 20));
+const settle = async (): Promise<void> => {
+  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setTimeout(resolve, 2));
+};
 
 describe('NodePolicyStatusWriter', () => {
   /** An edit of a policy that selects an endpoint of the node. */
