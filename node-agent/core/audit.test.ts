@@ -586,7 +586,7 @@ describe('an interface that goes away without a word', () => {
       );
     };
     tell(core);
-    await expect(core.upsertEndpoint({ ...row, pod }, { timeoutMs: 1 })).rejects.toThrow('namespace ns');
+    await expect(core.upsertEndpoint({ ...row, pod }, { timeoutMs: 1_000 })).rejects.toThrow('namespace ns');
     await core.stop();
     ip('link', 'del', client.interfaceName);
     for (let starts = 0; starts < 2; starts += 1) {

@@ -136,7 +136,7 @@ describe('a port by name', () => {
     pod('c', 'client');
     await endpoint(client, 1);
     await rules({ ingress: [{ fromEntities: ['all'] }], ingressDeny: [{ toPorts: echo }] });
-    await expect(endpoint(server, 2, 300)).rejects.toThrow('pod ns/s is not known on this node yet');
+    await expect(endpoint(server, 2, 2_000)).rejects.toThrow('pod ns/s is not known on this node yet');
     await becomes(false);
     pod('s', 'server', 9);
     await becomes(true);

@@ -10,7 +10,8 @@ import { healthCondition } from './part.ts';
 import { serviceObjectParts, sliceParts } from './rows.ts';
 import { type ServiceTables, serviceTables } from './services.ts';
 
-const HOST = '127.0.0.1';
+/** On which no other test connects or listens: a port that is free here stays so. */
+const HOST = '127.0.41.1';
 
 let db: ReturnType<typeof createStateDB>;
 let tables: ServiceTables;
@@ -69,7 +70,8 @@ beforeEach(async () => {
   tables = serviceTables(db);
   translates = true;
   port = await freePort();
-  healthz = await freePort();
+  do healthz = await freePort();
+  while (healthz === port);
   health = new ServiceHealth({
     ...{ db, tables, nodeName: 'n1', healthz: { host: HOST, port: healthz }, host: HOST },
     ...{ translates: () => translates, log: silent },

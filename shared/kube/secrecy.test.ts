@@ -32,7 +32,7 @@ it.each<readonly [string, Answer]>([
   ['a silent server', () => undefined],
 ])('after %s the error shows no credential', async (_, answer) => {
   // On a busy machine the first request takes a while to be sent; only the silent server lets the time run out.
-  server = await fakeServer(answer, { requestTimeoutMs: 2_000 });
+  server = await fakeServer(answer, { requestTimeoutMs: 5_000 });
   const { client, requests } = server;
   const error: unknown = await client.list(resources.Pod).then(
     () => undefined,
