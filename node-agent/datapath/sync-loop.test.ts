@@ -162,7 +162,6 @@ it('makes a round when a body has left something to do', async () => {
       return state.plans;
     },
     (count) => count > 0,
-    10,
   );
   expect(plans).toBe(1);
   await loop.stop();

@@ -222,7 +222,7 @@ it('knows the own numbers that pods of equal labels give a name, as rules of Net
     using reader = db.read();
     return reader.get(tables.kernelEndpoints, tableKey.endpoint(1))?.acknowledged;
   };
-  await eventually(acknowledged, (state) => state?.enforced.egress === true, 10);
+  await eventually(acknowledged, (state) => state?.enforced.egress === true);
   expect(
     [
       ['db-1', 8080],

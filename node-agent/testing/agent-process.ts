@@ -22,7 +22,8 @@ export class AgentProcess {
   /** Resolves once all parts run. */
   async running(): Promise<void> {
     while (!this.output.includes('agent is running')) {
-      if (this.child.exitCode !== null) throw new Error(`the agent ended: ${this.output}`);
+      if (this.child.exitCode !== null || this.child.signalCode !== null)
+        throw new Error(`the agent ended: ${this.output}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
   }

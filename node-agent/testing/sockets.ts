@@ -3,9 +3,13 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { runCommand } from '../host/command.ts';
 
-/** An address that answers one byte on a port, in a namespace. */
+/** An address that answers one byte on a port, in a namespace. Who had the port before, and was killed, may have it for a moment yet. */
 export async function listen(netns: string, port: number): Promise<ChildProcess> {
-  const script = `require('net').createServer((s)=>s.end('x')).listen(${port},()=>console.log('up'))`;
+  const script = `
+    const server = require('net').createServer((s) => s.end('x')).on('listening', () => console.log('up'));
+    const listen = () => server.listen(${port});
+    server.on('error', (error) => { if (error.code !== 'EADDRINUSE') throw error; setTimeout(listen, 10); });
+    listen();`;
   const child = spawn('nsenter', [`--net=${netns}`, process.execPath, '-e', script], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rename, rm, unlink, writeFile } from 'node:fs/promises';
 import { request as plainRequest } from 'node:http';
 import { request } from 'node:https';
 import { connect, type Socket } from 'node:net';
@@ -107,7 +107,9 @@ describe('MetricsServer', () => {
     const elsewhere = join(folder, 'elsewhere');
     await mkdir(elsewhere);
     const other = await makeCertificate(elsewhere);
-    await writeFile(join(folder, 'tls.crt'), other);
+    // At once: one that is looked at while it is written is another fault.
+    await writeFile(join(elsewhere, 'whole'), other);
+    await rename(join(elsewhere, 'whole'), join(folder, 'tls.crt'));
     await eventually(
       async () => errors().length,
       (count) => count === 2,
