@@ -65,6 +65,11 @@ export const PACKAGES = [
     present: () => existsSync(`/usr/lib/${multiarch}/libc.a`),
   },
   { name: 'iproute2', why: 'makes network namespaces, veth pairs, routes', present: () => which('ip') },
+  {
+    name: 'iptables',
+    why: 'rules of kube-proxy and masquerading, beside which tests run',
+    present: () => which('iptables'),
+  },
   { name: 'binutils', why: 'strip and readelf: images hold no debugging symbols', present: () => which('readelf') },
   { name: 'busybox-static', why: 'shell and wget of test pods', present: () => which('busybox') },
   {
