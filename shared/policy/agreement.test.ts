@@ -41,6 +41,22 @@ const optionsArbitrary = fc.record({
   ),
   allowLocalhost: fc.boolean(),
 });
+/** Found at random: pods that an ipBlock alone selects, by a port name. */
+const byBlockAndName: PolicyObject = {
+  kind: 'NetworkPolicy',
+  object: {
+    ...{ apiVersion: 'networking.k8s.io/v1', kind: 'NetworkPolicy', metadata: { name: 'p', namespace: 'a' } },
+    spec: {
+      ...{ podSelector: {}, policyTypes: ['Egress'] },
+      egress: [
+        {
+          to: [{ ipBlock: { cidr: '0.0.0.0/0' } }, { podSelector: { matchLabels: { app: 'api' } } }],
+          ports: [{ protocol: 'TCP', port: 'http' }],
+        },
+      ],
+    },
+  },
+};
 const trafficsArbitrary = fc.array(trafficArbitrary, { minLength: 1, maxLength: 4 });
 
 describe('oracle, compiled policy and explanation', () => {
@@ -74,7 +90,16 @@ describe('oracle, compiled policy and explanation', () => {
           }
         },
       ),
-      { numRuns: runs(400) },
+      {
+        numRuns: runs(400),
+        examples: [
+          [
+            [byBlockAndName],
+            { mode: 'default', allowLocalhost: false },
+            [80, 81, 8080].map((port) => ({ protocol: 6, port })),
+          ],
+        ],
+      },
     );
     // Every way to decide must have come up, or the property proves less than it says.
     expect([...reasons].sort()).toEqual([

@@ -6,7 +6,7 @@ import { describeRule } from './describe.ts';
 import { hostNameList } from './host-names.ts';
 import { membership } from './membership.ts';
 import { compareNumber } from './order.ts';
-import { NO_PORT_NAMES, namedPortKey, numbered, ownNumbers, peerNumbers } from './port-names.ts';
+import { isNamed, NO_PORT_NAMES, namedPortKey, numbered, ownNumbers, peerNumbers } from './port-names.ts';
 import { PROTOCOL_NUMBERS, WHOLE_PROTOCOLS } from './protocols.ts';
 import type {
   CompileInput,
@@ -72,8 +72,18 @@ export function explain(input: Omit<CompileInput, 'identities'>, flow: ExplainFl
     claims ??= namedAddresses(rules, names);
     return claims.get(prefix);
   };
+  // A port name is a pod's: of whom only an ipBlock of an egress rule selects it says nothing.
+  const metAs = (rule: RankedRule): RankedRule => {
+    const { peers = [], ports = [], direction } = rule;
+    const others = peers.filter((peer) => !('cidr' in peer) || peer.everyone !== true);
+    if (direction === 'ingress' || others.length === peers.length) return rule;
+    if (hitsPeer({ ...rule, peers: others }, flow.peer, input.peerSets, flow.names)) return rule;
+    return ports.some(isNamed) ? { ...rule, ports: ports.filter((port) => !isNamed(port)) } : rule;
+  };
   const found = rules
-    .filter((rule) => hitsPeer(rule, flow.peer, input.peerSets, flow.names) && hitsPort(rule, flow, names, named))
+    .filter(
+      (rule) => hitsPeer(rule, flow.peer, input.peerSets, flow.names) && hitsPort(metAs(rule), flow, names, named),
+    )
     .sort((a, b) => compareNumber(a.cookie, b.cookie));
   const localhost = flow.direction === 'ingress' && flow.peer.id === RESERVED_ID.host && input.allowLocalhost !== false;
   const open = input.mode === 'default' && !rules.some((rule) => rule.defaultDeny);

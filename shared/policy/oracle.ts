@@ -8,6 +8,7 @@ import { ANY_NAME } from './decision.ts';
 import { OracleInputError } from './errors.ts';
 import { canonicalHostName, hostNameList, hostNameMatches } from './host-names.ts';
 import { nodeLabels, selectsNodes } from './nodes.ts';
+import { isNamed } from './port-names.ts';
 import type {
   CidrPeer,
   Direction,
@@ -147,7 +148,7 @@ export function oracleVerdict(
       (element) =>
         element.direction === direction &&
         hitsPeer(element, subject, peer) &&
-        hitsPorts(element, subject, peer, traffic, options),
+        hitsPorts(metAs(element, subject, peer), subject, peer, traffic, options),
     ),
   );
   const isHost = peer.kind === 'node' && peer.node.name === subject.node;
@@ -262,6 +263,15 @@ function hitsPeer(element: RuleElement, subject: OracleEndpoint, peer: OraclePee
   if (element.peers === 'any') return true;
   if (peer.kind === 'unknown') return hitsUnknown(element.verdict, element.peers);
   return element.peers.some((written) => isPeer(written, subject, peer));
+}
+
+/** A port name is a pod's: of whom only an ipBlock of an egress rule selects it says nothing. */
+function metAs(element: RuleElement, subject: OracleEndpoint, peer: OraclePeer): RuleElement {
+  const { peers, ports, direction } = element;
+  if (direction === 'ingress' || peers === 'any' || ports === 'any') return element;
+  const others = peers.filter((written) => written.kind !== 'cidr' || written.everyone !== true);
+  if (others.length === peers.length || hitsPeer({ ...element, peers: others }, subject, peer)) return element;
+  return { ...element, ports: ports.filter((port) => !isNamed(port)) };
 }
 
 function isPeer(written: RulePeer, subject: OracleEndpoint, peer: OraclePeer): boolean {

@@ -6,6 +6,7 @@ import { canonicalSelector, NAMESPACE_KEY } from '@weir/labels';
 import { refusedElement } from './parse-element.ts';
 import { parseNetworkPeers, podRequirements } from './parse-network-peers.ts';
 import { parseNetworkPorts } from './parse-network-ports.ts';
+import { isNamed, uniqueNames } from './port-names.ts';
 import { checkFields, isObject, type Json, listOf, member, type Problems, show } from './problems.ts';
 import type { Direction, Rule, RuleElement } from './types.ts';
 
@@ -120,5 +121,11 @@ function parseElement(
   const { lacks } = problems.lacking(() => checkFields(json, [side, 'ports'], path, problems));
   const peers = parseNetworkPeers(json, side, path, namespace, problems);
   const ports = parseNetworkPorts(json, path, problems);
+  if (direction === 'egress' && peers !== 'any' && ports !== 'any' && peers.some(({ kind }) => kind === 'cidr'))
+    for (const { name } of uniqueNames(ports.filter(isNamed)))
+      problems.warn(
+        path,
+        `only pods have a port ${show(name)}: an ipBlock of this rule allows nothing by the name; write the number`,
+      );
   return lacks ? refusedElement({ direction, verdict, path }) : { direction, verdict, peers, ports, path };
 }

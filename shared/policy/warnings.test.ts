@@ -98,3 +98,13 @@ describe('namespaces that a CiliumNetworkPolicy does not select in', () => {
     expect(subject('In', ['t1', 't2'], 'CiliumClusterwideNetworkPolicy')).toEqual([]);
   });
 });
+
+it("A port name beside an ipBlock of egress is warned of: addresses have none. Of ingress it is the own pod's.", () => {
+  const blocks = [{ ipBlock: { cidr: '10.0.0.0/8' } }, { podSelector: {} }];
+  const ports = [{ port: 'http' }, { port: 443 }];
+  expect(warned({ podSelector: {}, egress: [{ to: blocks, ports }] }, 'NetworkPolicy')).toEqual([
+    'Warning spec.egress[0]: only pods have a port "http": an ipBlock of this rule allows nothing by the name; write the number',
+  ]);
+  expect(warned({ podSelector: {}, egress: [{ to: [{ podSelector: {} }], ports }] }, 'NetworkPolicy')).toEqual([]);
+  expect(warned({ podSelector: {}, ingress: [{ from: blocks, ports }] }, 'NetworkPolicy')).toEqual([]);
+});
