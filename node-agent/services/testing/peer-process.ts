@@ -1,7 +1,10 @@
 /** A process of a test: serves at addresses, and asks others, as it is told over IPC. Who serves answers with its address and port. */
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { createServer, connect as openTcp, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Answer, Ask, Command } from './peer.ts';
+
+const PATIENCE_MS = 30_000;
 
 const held = new Map<string, Socket | UdpSocket>();
 
@@ -79,10 +82,16 @@ function askUdp({ address, port, keep, connected, family }: Ask): Promise<Answer
   });
 }
 
+/** No answer and no error after this long is a fault. */
+async function patience(): Promise<Answer> {
+  await sleep(PATIENCE_MS, undefined, { ref: false });
+  return { error: 'silence' };
+}
+
 process.on('message', ({ id, command }: { id: number; command: Command }) => {
   const answered = (answer: Answer): void => void process.send?.({ id, answer });
   if (command.kind === 'serve') void serve(command).then(answered);
-  else void (command.protocol === 'TCP' ? askTcp(command) : askUdp(command)).then(answered);
+  else void Promise.race([command.protocol === 'TCP' ? askTcp(command) : askUdp(command), patience()]).then(answered);
 });
 process.on('disconnect', () => process.exit(0));
 process.send?.({ id: 0, answer: {} });

@@ -1,5 +1,6 @@
 /** Services of objects of the API on a node without policies, for tests on the real kernel: its backends are addresses of the node itself. */
 import { execFileSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { EndpointSlice, Service } from '@weir/kube';
 import { createStateDB, type StateDB } from '@weir/statedb';
 import type { BpfMap } from 'libbpf-ts';
@@ -18,6 +19,9 @@ export const NODE = 'n1';
 export const PODS = { 4: ['10.1.0.1', '10.1.0.2', '10.1.0.3'], 6: ['fd00:1::1', 'fd00:1::2', 'fd00:1::3'] } as const;
 export const NODE_ADDRESSES = ['192.0.2.10', 'fd00:2::10'] as const;
 export const OTHER_NODE_ADDRESSES = ['192.0.2.20', 'fd00:2::20'] as const;
+
+/** The kernel has what was applied sooner, however busy the machine is. */
+const PATIENCE_MS = 60_000;
 
 export class World {
   readonly lab = new Lab();
@@ -87,7 +91,9 @@ export class World {
       for (const object of services) for (const row of serviceObjectParts(object).values()) txn.upsert(objects, row);
       for (const slice of slices) for (const row of sliceParts(slice).values()) txn.upsert(endpoints, row);
     });
-    await this.services.settled();
+    const patience = sleep(PATIENCE_MS, 'late', { ref: false });
+    if ((await Promise.race([this.services.settled(), patience])) === 'late')
+      throw new Error(`the kernel does not have the Services after ${PATIENCE_MS / 1000} s`);
   }
 
   map(name: string): BpfMap {
