@@ -703,8 +703,9 @@ describe('leadership', () => {
       leaderNamespace: 'a',
       leaderName: 'weir-operator',
       identity: 'one',
-      leaseDurationMs: 2_000,
-      renewDeadlineMs: 1_500,
+      // Longer than a busy machine lets a process stand.
+      leaseDurationMs: 8_000,
+      renewDeadlineMs: 6_000,
       retryPeriodMs: 50,
       onFatal: (error) => fatal.push(error),
     });

@@ -50,7 +50,7 @@ export async function createWorld(options: { readonly crds?: readonly object[] }
   const kubeconfig = join(folder, 'config');
   await writeFile(kubeconfig, api.kubeconfig());
   const connect = (userAgent: string): KubeClient & FencingClient =>
-    createKubeClient({ kubeconfig, userAgent, requestTimeoutMs: 5_000 });
+    createKubeClient({ kubeconfig, userAgent, requestTimeoutMs: 60_000 });
   const client = connect('test');
   const clients: KubeClient[] = [client];
   const operators: Operator[] = [];
