@@ -5,7 +5,6 @@ export default {
   ...project,
   ...base,
   testMatch: ['<rootDir>/test/real/**/*.test.ts', '<rootDir>/test/cluster/real/**/*.test.ts'],
-  testTimeout: 120_000,
   globalSetup: '<rootDir>/test/real/setup.ts',
   maxWorkers: 1,
 };

@@ -70,8 +70,8 @@ describe('the agent of one node', () => {
       ({ code }) => code !== 0,
     );
     await cluster.kubectl(['delete', 'nodepolicystatus', '--all']);
-  }, 180_000);
-  afterAll(() => cluster?.stop(), 60_000);
+  });
+  afterAll(() => cluster?.stop());
 
   /** kubectl as the agent whose token names this node; '' names none. */
   function kubectl(node: string, args: readonly string[], stdin?: string): Promise<Output> {
@@ -216,7 +216,7 @@ describe('whoever may write the status of pods', () => {
     // Their addresses, and that they are ready, are what their kubelet writes.
     await cluster.createPods([{ name: 'server', node: 1, tcp: [80] }]);
   }, 240_000);
-  afterAll(() => cluster?.stop(), 60_000);
+  afterAll(() => cluster?.stop());
 
   const podOf = async (name: string): Promise<{ readonly status: Readonly<Record<string, unknown>> }> =>
     JSON.parse(await cluster.kubectl(['get', 'pod', name, '-o', 'json'])) as never;

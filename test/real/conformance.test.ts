@@ -17,7 +17,7 @@ beforeAll(async () => {
   cluster = await RealCluster.start({ nodes: 0, install: false });
 }, 300_000);
 
-afterAll(() => cluster?.stop(), 120_000);
+afterAll(() => cluster?.stop());
 
 describe('the real API server', () => {
   it.each(Object.entries(GROUPS))(

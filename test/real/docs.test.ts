@@ -18,7 +18,7 @@ describe('docs/ on a real Kubernetes with kube-proxy', () => {
   beforeAll(async () => {
     cluster = await weirCluster({ kubeProxy: true, install: false });
   }, 240_000);
-  afterAll(() => cluster?.stop(), 60_000);
+  afterAll(() => cluster?.stop());
 
   const play = async (_: string, block: DocBlock): Promise<void> => {
     const { code, stdout, stderr } = await attempt('bash', ['-e', '-o', 'pipefail', '-c', block.script], {

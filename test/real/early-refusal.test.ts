@@ -25,8 +25,11 @@ describe('a policy that is applied to a real Kubernetes', () => {
       async () => certificates(),
       (count) => count >= 2,
     );
+    // On a busy machine an operator may take longer than the chart lets it: what it was not asked about is applied.
+    const patch = { webhooks: [{ name: 'policies.weir.dev', timeoutSeconds: 30 }] };
+    await cluster.kubectl(['patch', 'validatingwebhookconfiguration', 'weir-webhooks', '-p', JSON.stringify(patch)]);
   }, 240_000);
-  afterAll(() => cluster?.stop(), 60_000);
+  afterAll(() => cluster?.stop());
 
   const apply = (object: object, ...more: readonly string[]) =>
     cluster.tryKubectl(['apply', '-f', '-', ...more], JSON.stringify(object));
@@ -95,5 +98,5 @@ describe('a policy that is applied to a real Kubernetes', () => {
       () => certificates(),
       (count) => count === 2,
     );
-  }, 150_000);
+  });
 });

@@ -43,7 +43,7 @@ describe('a hardened Weir on a real Kubernetes', () => {
   afterAll(async () => {
     await cluster?.stop();
     rmSync(folder, { recursive: true });
-  }, 60_000);
+  });
 
   const inAgent = (...command: readonly string[]) =>
     cluster.tryKubectl(['-n', NAMESPACE, 'exec', 'daemonset/weir-agent', '-c', 'agent', '--', ...command]);

@@ -43,7 +43,7 @@ describe('static pods and names of ports on a real Kubernetes', () => {
       { name: 'stranger-far', labels: { app: 'stranger' }, node: 2, tcp: [80] },
     ]);
   }, 240_000);
-  afterAll(() => cluster?.stop(), 60_000);
+  afterAll(() => cluster?.stop());
   afterEach(() => cluster.kubectl(['delete', 'cnp', '--all', '--all-namespaces']));
 
   /** Who gets an answer. */

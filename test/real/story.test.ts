@@ -20,7 +20,7 @@ describe('the story of the demo, on a real Kubernetes', () => {
   afterAll(async () => {
     await stage?.close();
     await cluster?.stop();
-  }, 60_000);
+  });
 
   it.each(STEPS)('$title', async ({ play }) => {
     faults.length = 0;

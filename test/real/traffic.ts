@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { OpenStream } from '../cluster/pod/conversation.ts';
 import type { TestCluster } from '../cluster/types.ts';
+import { eventually } from '../eventually.ts';
 
 export interface TrafficSpec {
   /** Hosts whose flows a policy allows, or forbids, to reach `to`. */
@@ -80,6 +81,17 @@ export class Traffic {
       }
       await sleep(20);
     }
+  }
+
+  /** Waits until so much has been sent and tried that an account of it proves something. */
+  async seen(packets: number, connections: number): Promise<void> {
+    await eventually(
+      async () => {
+        const reports = await Promise.all(this.#streams.map(({ stream }) => stream.report()));
+        return { sent: reports.map(({ sent }) => sent), connections: this.#connections };
+      },
+      (so) => so.connections > connections && so.sent.every((sent) => sent > packets),
+    );
   }
 
   /** What is lost from here on is told apart. */

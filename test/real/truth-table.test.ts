@@ -11,7 +11,7 @@ describe('the truth table on a real Kubernetes: peers x ports x directions', () 
     cluster = await weirCluster();
     truth = await TruthTable.set(cluster);
   }, 240_000);
-  afterAll(() => cluster?.stop(), 60_000);
+  afterAll(() => cluster?.stop());
 
   it('is of pods that have an address of each family', async () => {
     const { addresses } = await cluster.host('x/a');

@@ -71,7 +71,7 @@ export function members(path: string): readonly number[] {
 
 /** Removes cgroups with all below them; they empty out a moment after their last process has ended. */
 export async function remove(paths: readonly string[]): Promise<void> {
-  const end = Date.now() + 10_000;
+  const end = Date.now() + 60_000;
   while (paths.map(removeOnce).includes(false) && Date.now() < end) await sleep(50);
 }
 

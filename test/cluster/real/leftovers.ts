@@ -85,7 +85,7 @@ export async function remove(id: string): Promise<void> {
     await attempt('ip', ['netns', 'delete', name]);
   }
   await removeCgroups(groups);
-  const end = Date.now() + 5000;
+  const end = Date.now() + 60_000;
   while (recorded(id).some(([, process]) => alive(process)) && Date.now() < end) await sleep(50);
   // Never into something that is mounted there: a node's folders are the machine's nowhere but in the node.
   if (mounts(id).length === 0) rmSync(folderOf(id), { recursive: true, force: true });

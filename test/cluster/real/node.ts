@@ -216,7 +216,7 @@ function child(parent: number | undefined): number | undefined {
 }
 
 async function gone(pid: number): Promise<void> {
-  const end = Date.now() + 10_000;
+  const end = Date.now() + 60_000;
   // Process 1 ends last, when all others of its PID namespace have.
   while (startTime(pid) !== undefined) {
     if (Date.now() > end) throw new Error(`process ${pid} does not end`);

@@ -100,7 +100,7 @@ export class Pods {
 
   async #open(name: string, key: string): Promise<Host> {
     const [namespace = '', pod = ''] = key.split('/');
-    const end = Date.now() + 15_000;
+    const end = Date.now() + 60_000;
     for (;;) {
       const text = await this.#kubectl.run(['get', 'pod', pod, '-n', namespace, '-o', 'json']);
       const { metadata, spec, status } = JSON.parse(text) as PodObject;

@@ -52,7 +52,7 @@ func main() {
 		defer tasks.Done()
 		began := time.Now()
 		// Shorter than the resolver waits before it asks again.
-		limit, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		limit, cancel := context.WithTimeout(context.Background(), 4500*time.Millisecond)
 		defer cancel()
 		found, err := resolver.LookupIP(limit, "ip4", name)
 		lock.Lock()
