@@ -62,7 +62,7 @@ describe('chaos', () => {
     }
     expect(remains(stage.cluster.id)).toEqual([]);
     expect(existsSync(`${CLUSTERS}/${stage.cluster.id}`)).toBe(false);
-  }, 180_000);
+  });
 
   it('refuses an action that there is not, before it starts anything', async () => {
     await expect(chaos({ seed: 1, minutes: 1, without: ['earthquake'] })).rejects.toThrow(UnknownActionError);

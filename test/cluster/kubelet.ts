@@ -176,8 +176,9 @@ export class Kubelet {
       await this.#report(pod, node, sandbox.addresses);
     } catch (error) {
       await this.#teardown(key);
-      await this.#failed(pod, error instanceof Error ? error.message : String(error));
+      // First: an API server that refuses the status keeps nobody from another try.
       if (!this.#stopping) setTimeout(() => this.#enqueue(key, () => this.#setup(pod, node)), 500).unref();
+      await this.#failed(pod, error instanceof Error ? error.message : String(error));
       throw error;
     }
   }

@@ -64,13 +64,23 @@ export async function remove(id: string): Promise<void> {
   rmSync(folder, { recursive: true, force: true });
 }
 
+/** undefined: the cluster is being removed, by itself or by another that starts. */
+function ownerOf(id: string): ProcessMark | undefined {
+  try {
+    return JSON.parse(readFileSync(join(CLUSTERS, id, 'owner.json'), 'utf8')) as ProcessMark;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
 /** Removes every cluster whose owner has died. Returns their ids. */
 export async function sweep(): Promise<readonly string[]> {
   if (!existsSync(CLUSTERS)) return [];
   const dead: string[] = [];
   for (const id of readdirSync(CLUSTERS).filter((name) => !name.startsWith('.'))) {
-    const file = join(CLUSTERS, id, 'owner.json');
-    if (existsSync(file) && alive(JSON.parse(readFileSync(file, 'utf8')) as ProcessMark)) continue;
+    const owner = ownerOf(id);
+    if (owner !== undefined && alive(owner)) continue;
     await remove(id);
     dead.push(id);
   }

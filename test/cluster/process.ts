@@ -86,7 +86,7 @@ export class Program {
   }
 
   /** SIGTERM, and SIGKILL when it has not ended after `graceMs`. */
-  async stop(graceMs = 5000): Promise<void> {
+  async stop(graceMs = 30_000): Promise<void> {
     this.#ending = true;
     if (this.#exited) return;
     this.child.kill('SIGTERM');

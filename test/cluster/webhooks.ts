@@ -42,11 +42,12 @@ export class Webhooks {
     return namespace === NAMESPACE && name === NAME && port !== undefined ? { host: '127.0.0.1', port } : undefined;
   }
 
-  /** Applies what the chart says of them; returns when the API server trusts each operator. */
+  /** Applies what the chart says of them, with time for a busy machine; returns when the API server trusts each operator. */
   async configure(kubectl: Kubectl, { client }: ApiServer): Promise<void> {
     const chart = join(ROOT, 'charts/weir');
     const template = ['template', 'weir', chart, '-n', NAMESPACE, '--show-only', 'templates/webhooks.yaml'];
-    await kubectl.apply((await run('helm', template)).stdout);
+    const { stdout } = await run('helm', template);
+    await kubectl.apply(stdout.replaceAll(/timeoutSeconds: \d+/g, 'timeoutSeconds: 30'));
     const trusted = async (): Promise<number> => {
       const { webhooks } = await client.get({ ...CONFIGURATIONS, name: NAME });
       const [webhook] = webhooks as unknown as readonly { readonly clientConfig: { readonly caBundle?: string } }[];

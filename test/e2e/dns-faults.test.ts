@@ -69,6 +69,11 @@ it(`for ${SECONDS} s (seed ${SEED})`, async () => {
   const wrong: string[] = [];
   const seen = { answered: 0, unanswered: 0, refused: 0, reached: 0, dropped: 0 };
   const end = Date.now() + SECONDS * 1000;
+  /** On a busy machine it takes longer until each has been seen often. */
+  const goesOn = (): boolean =>
+    Date.now() < end ||
+    (wrong.length === 0 &&
+      [seen.answered, seen.refused, seen.reached, seen.dropped].some((count) => count <= SECONDS / 2));
   /** The last fault, for who reads of something wrong. */
   let fault = 'none';
   const probe = (address: string) => client.probe({ protocol: 'tcp', address, port: 80, timeoutMs: 1500 });
@@ -77,7 +82,7 @@ it(`for ${SECONDS} s (seed ${SEED})`, async () => {
     return String(answer);
   };
   const askers = servers.map(async (server, which) => {
-    for (let at = which; Date.now() < end; at += 1) {
+    for (let at = which; goesOn(); at += 1) {
       const index = at % HOSTS;
       const allowed = await ask(server, `h${index}.allowed.example`);
       if (allowed === addressOf(100, index)) {
@@ -96,7 +101,7 @@ it(`for ${SECONDS} s (seed ${SEED})`, async () => {
     }
   });
   const attacker = (async () => {
-    for (let at = 0; Date.now() < end; at += 1) {
+    for (let at = 0; goesOn(); at += 1) {
       const address = addressOf(101, at % HOSTS);
       const result = await client.probe({ protocol: 'tcp', address, port: 80, timeoutMs: 100 });
       if (result === 'dropped') seen.dropped += 1;
@@ -104,8 +109,11 @@ it(`for ${SECONDS} s (seed ${SEED})`, async () => {
     }
   })();
   const killers = (async () => {
-    while (Date.now() < end) {
+    while (goesOn()) {
       await sleep(random() * 1500);
+      // Every other time not before the one of last time has answered.
+      const { answered } = seen;
+      if (random() < 0.5) while (seen.answered === answered && goesOn()) await sleep(10);
       const [agent, proxy] = [random() < 0.5, random() < 0.6];
       fault = `${agent ? 'agent ' : ''}${proxy ? 'proxy ' : ''}killed at ${new Date().toISOString()}`;
       await Promise.all([agent && node.agent.kill9(), proxy && node.dnsProxy.kill9()]);
@@ -116,6 +124,4 @@ it(`for ${SECONDS} s (seed ${SEED})`, async () => {
   })();
   await Promise.all([...askers, attacker, killers]);
   expect(wrong).toEqual([]);
-  const { unanswered: _, ...often } = seen;
-  for (const [what, count] of Object.entries(often)) expect([what, count > SECONDS / 2]).toEqual([what, true]);
-}, 120_000);
+});

@@ -11,7 +11,7 @@ beforeAll(async () => {
     { name: 'there', node: 2, tcp: [80], udp: [53] },
   ]);
 });
-afterAll(() => cluster.stop());
+afterAll(() => cluster?.stop());
 
 test.each([4, 6] as const)('by IPv%i each reaches each, its nodes and the outside', async (family) => {
   const options = { family, timeoutMs: 60_000 } as const;

@@ -1,5 +1,8 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import { attempt, Cluster, ROOT, remains, run, type StreamReport, sweep } from '../cluster/index.ts';
+import { Cluster, ROOT, remains, run, type StreamReport, sweep } from '../cluster/index.ts';
 import { eventually } from '../eventually.ts';
 
 const onlyFrom = (...ids: readonly string[]): string =>
@@ -139,9 +142,9 @@ describe('faults under traffic', () => {
   it('a second agent on one node is refused, and says who holds it', async () => {
     const node = cluster.node(1);
     const args = node.agentCommand().map((arg) => (arg === node.socket ? `${arg}.second` : arg));
-    const second = await run('nsenter', [`--net=/var/run/netns/${node.netns}`, process.execPath, ...args], {
-      timeoutMs: 20_000,
-    }).catch((error: Error) => error);
+    const second = await run('nsenter', [`--net=/var/run/netns/${node.netns}`, process.execPath, ...args]).catch(
+      (error: Error) => error,
+    );
     expect(second).toBeInstanceOf(Error);
     expect((second as Error).message).toMatch(new RegExp(`${node.agent.pid}`));
     expect(await node.healthy()).toBe(true);
@@ -265,14 +268,31 @@ describe('clusters come and go', () => {
     const program = `
       import { Cluster } from '${ROOT}/test/cluster/index.ts';
       const cluster = await Cluster.start({ nodes: 1 });
-      process.stdout.write(cluster.id + '\\n', () => process.kill(process.pid, 'SIGKILL'));
+      console.log(cluster.id);
     `;
-    const killed = await attempt(process.execPath, ['--input-type=module', '-e', program]);
-    const id = killed.stdout.trim();
-    expect(id).toMatch(/^[a-z0-9]{5}$/);
-    expect(remains(id)).not.toEqual([]);
-    expect(await sweep()).toContain(id);
-    expect(remains(id)).toEqual([]);
+    // Alive until all is seen that it has: tests beside this one start clusters, too, which sweep.
+    const args = ['--input-type=module', '-e', program];
+    const owner = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const lines = createInterface({ input: owner.stdout });
+    const exited = once(owner, 'exit');
+    const failed = exited.then(([code]) => {
+      throw new Error(`the cluster that is to be killed ended with ${code}`);
+    });
+    try {
+      const [id] = (await Promise.race([once(lines, 'line'), failed])) as [string];
+      expect(id).toMatch(/^[a-z0-9]{5}$/);
+      expect(remains(id)).not.toEqual([]);
+      owner.kill('SIGKILL');
+      await exited;
+      await sweep();
+      // What another has begun to sweep, it sweeps to the end.
+      await eventually(
+        () => Promise.resolve(remains(id)),
+        (left) => left.length === 0,
+      );
+    } finally {
+      owner.kill('SIGKILL');
+    }
     expect(await reached()).toEqual(['reached', 'reached']);
   });
 });

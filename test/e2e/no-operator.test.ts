@@ -64,11 +64,11 @@ describe('no operator leads', () => {
     expect(await cluster.probe('w-0', 'srv-new')).toBe('dropped');
     const isOut = (text: string): boolean => text.includes('no operator has led for');
     for (const node of [1, 2]) {
-      expect(await eventually(() => status(node), isOut, 40)).toMatch(
+      expect(await eventually(() => status(node), isOut, 120)).toMatch(
         /^Operator: +Warning +no operator has led for \d+ s: the last one, operator-.*, renewed Lease default\/weir-operator-heartbeat at .*unknown to other nodes/m,
       );
       const named = (text: string): boolean => text !== '';
-      expect(await eventually(() => problem(node), named, 40)).toBe('True NoOperatorLeads');
+      expect(await eventually(() => problem(node), named, 120)).toBe('True NoOperatorLeads');
     }
     cluster.startOperator();
     const reached = (result: string): boolean => result === 'reached';
@@ -81,6 +81,6 @@ describe('no operator leads', () => {
       ),
     ).toMatch(/^Operator: +Ok +.* leads$/m);
     const over = (text: string): boolean => text.startsWith('False');
-    expect(await eventually(() => problem(1), over, 40)).toBe('False NoProblem');
+    expect(await eventually(() => problem(1), over, 120)).toBe('False NoProblem');
   });
 });

@@ -107,10 +107,16 @@ it('shows Services, their backends and who was behind one in `weir`', async () =
     () => cluster.probe('by-name', ADDRESS, { port: PORT, protocol: 'tcp' }),
     (result) => result === 'dropped',
   );
-  let isFollowing = true;
-  const following = node.weir(['monitor', '--type', 'drop', '--timeout', '5s']).finally(() => {
-    isFollowing = false;
-  });
-  while (isFollowing) await cluster.probe('by-name', ADDRESS, { port: PORT, protocol: 'tcp' });
-  expect((await following).stdout).toContain(`-> ${address}:${PORT} (default/other, backend of default/db, identity`);
+  const followed = async (): Promise<string> => {
+    let isFollowing = true;
+    const following = node.weir(['monitor', '--type', 'drop', '--timeout', '5s']).finally(() => {
+      isFollowing = false;
+    });
+    while (isFollowing) await cluster.probe('by-name', ADDRESS, { port: PORT, protocol: 'tcp' });
+    return (await following).stdout;
+  };
+  // A busy machine may let it hear nothing for all of its time.
+  await eventually(followed, (text) =>
+    text.includes(`-> ${address}:${PORT} (default/other, backend of default/db, identity`),
+  );
 });

@@ -210,7 +210,7 @@ export class FuzzCluster {
   }
 
   /** Waits until nobody has anything to do. Returns who still fails after so many seconds. */
-  async settle(seconds = 30): Promise<string | undefined> {
+  async settle(seconds = 60): Promise<string | undefined> {
     const end = performance.now() + seconds * 1000;
     let why = 'the operator does not come to rest';
     for (let calm = 0; performance.now() < end && !this.#fatal; ) {

@@ -8,7 +8,7 @@ import { type Entry, type Outcome, ofNode } from './outcome.ts';
 import { GOING, type HonestPod, POLICIES, WITHHELD } from './story.ts';
 
 /** Seconds that a difference may last: agents report once a second, and the machine may be busy. */
-const PATIENCE = 30;
+const PATIENCE = 60;
 
 /** What comes of the honest objects alone, at each look. */
 export interface Baseline {

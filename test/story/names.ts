@@ -14,7 +14,7 @@ export async function playNames(stage: Stage): Promise<void> {
   stage.say(`pod app2 (${server.address}) answers for ${Object.keys(ZONE).join(', ')}`);
   const ask = async (from: string, name: string, answer: string): Promise<void> => {
     const { process } = await cluster.host(from);
-    const seen = await process.lookUp({ server: server.address, name, type: 'A', timeoutMs: 10_000 });
+    const seen = await process.lookUp({ server: server.address, name, type: 'A', timeoutMs: 60_000 });
     stage.check(String(seen) === answer, `${from} asks for ${name}: ${String(seen)}`);
   };
   const reached = (...names: readonly string[]) => ({

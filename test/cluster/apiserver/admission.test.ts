@@ -66,7 +66,7 @@ function configuration(fields: object = {}): object {
         clientConfig: { service, caBundle: Buffer.from(certificate.cert).toString('base64') },
         admissionReviewVersions: ['v1'],
         sideEffects: 'None',
-        timeoutSeconds: 1,
+        timeoutSeconds: 30,
         rules: [RULE],
         ...fields,
       },
@@ -100,8 +100,8 @@ it('asks with what is to be stored, as it was and as it is to be, and by the nam
   await client.patch(named(WIDGETS, 'w'), 'merge', { spec: { size: 4 } }, { dryRun: true });
   const words = asked.map((each) => [each.operation, each.name, each.namespace, each.dryRun, each.path]);
   expect(words).toEqual([
-    ['CREATE', 'w', 'default', false, '/look?timeout=1s'],
-    ['UPDATE', 'w', 'default', true, '/look?timeout=1s'],
+    ['CREATE', 'w', 'default', false, '/look?timeout=30s'],
+    ['UPDATE', 'w', 'default', true, '/look?timeout=30s'],
   ]);
   const [created, patched] = asked;
   expect([at(created, 'oldObject'), at(created, 'object', 'spec', 'color')]).toEqual([null, 'red']);
@@ -174,7 +174,7 @@ describe('one that cannot be asked', () => {
         clientConfig: { url: `https://127.0.0.1:${address.port}`, caBundle: btoa(certificate.cert) },
       }),
     ],
-    ['it does not answer', () => ({})],
+    ['it does not answer', () => ({ timeoutSeconds: 1 })],
   ];
   it.each(failures)('refuses the write with failurePolicy Fail, which is the default: %s', async (_title, fields) => {
     answer = () => undefined;

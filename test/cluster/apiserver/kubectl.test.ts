@@ -141,7 +141,7 @@ describe('kubectl', () => {
   });
 
   it('waits for a condition, for a path and for deletion', async () => {
-    const condition = cluster.ok(['wait', '--for=condition=Ready', 'wd/w1', '--timeout=10s']);
+    const condition = cluster.ok(['wait', '--for=condition=Ready', 'wd/w1', '--timeout=60s']);
     await cluster.ok([
       'patch',
       'wd',
@@ -152,12 +152,12 @@ describe('kubectl', () => {
       '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}',
     ]);
     expect(await condition).toContain('condition met');
-    expect(await cluster.ok(['wait', '--for=jsonpath={.spec.color}=red', 'wd/w1', '--timeout=10s'])).toContain(
+    expect(await cluster.ok(['wait', '--for=jsonpath={.spec.color}=red', 'wd/w1', '--timeout=60s'])).toContain(
       'condition met',
     );
     await cluster.ok(['apply', '-f', '-'], widget('doomed'));
     const watches = cluster.server.stats.count({ verb: 'watch', resource: 'widgets' });
-    const gone = cluster.ok(['wait', '--for=delete', 'wd/doomed', '--timeout=10s']);
+    const gone = cluster.ok(['wait', '--for=delete', 'wd/doomed', '--timeout=60s']);
     await until(() => cluster.server.stats.count({ verb: 'watch', resource: 'widgets' }) > watches);
     await cluster.ok(['delete', 'wd', 'doomed']);
     expect(await gone).toContain('condition met');
@@ -231,7 +231,7 @@ describe('kubectl', () => {
     expect((await cluster.kubectl(['delete', 'cm', 'made'])).stderr).toContain('configmaps "made" not found');
     await cluster.ok(['delete', 'po', '-n', 'other', '-l', 'app=beta']);
     await cluster.ok(['apply', '-n', 'other', '-f', '-'], configMap('inside'));
-    await cluster.ok(['delete', 'ns', 'other', '--timeout=10s']);
+    await cluster.ok(['delete', 'ns', 'other', '--timeout=60s']);
     expect((await cluster.kubectl(['get', 'cm', 'inside', '-n', 'other'])).stderr).toContain('not found');
     const late = await cluster.kubectl(['apply', '-n', 'other', '-f', '-'], configMap('late'));
     expect(late.stderr).toContain('namespaces "other" not found');

@@ -112,7 +112,7 @@ describe('kubectl with subresources', () => {
 
   it('evicts by deleting: drain sends its options as protobuf', async () => {
     await cluster.ok(['apply', '-f', '-'], pod('evicted', { nodeName: 'n1' }));
-    const drained = await cluster.kubectl(['drain', 'n1', '--force', '--grace-period=0', '--timeout=5s']);
+    const drained = await cluster.kubectl(['drain', 'n1', '--force', '--grace-period=0', '--timeout=60s']);
     expect(drained.stdout).toContain('node/n1 drained');
     expect((await cluster.kubectl(['get', 'pod', 'evicted'])).stderr).toContain('not found');
   });

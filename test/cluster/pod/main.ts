@@ -65,6 +65,21 @@ function afterwards(act: () => void): void {
   setImmediate(() => setImmediate(act));
 }
 
+/**
+ * Calls `act` after so many milliseconds of silence, in four parts: a process that had no core for a while has lost one of them and no more.
+ * Returns what ends the wait.
+ */
+function afterSilence(ms: number, act: () => void): () => void {
+  let parts = 4;
+  let timer: NodeJS.Timeout;
+  const next = (): void => {
+    parts -= 1;
+    timer = setTimeout(parts === 0 ? () => afterwards(act) : next, ms / 4);
+  };
+  next();
+  return () => clearTimeout(timer);
+}
+
 function probeTcp(target: ProbeTarget): Promise<ProbeResult> {
   return new Promise((resolve) => {
     const options = {
@@ -75,11 +90,11 @@ function probeTcp(target: ProbeTarget): Promise<ProbeResult> {
     };
     const socket = connect(options);
     const finish = (result: ProbeResult) => {
-      clearTimeout(timer);
+      stopWaiting();
       socket.destroy();
       resolve(result);
     };
-    const timer = setTimeout(() => afterwards(() => finish('dropped')), target.timeoutMs);
+    const stopWaiting = afterSilence(target.timeoutMs, () => finish('dropped'));
     socket.once('connect', () => {
       if (target.protocol === 'http') socket.write('GET / HTTP/1.1\r\nhost: probe\r\n\r\n');
       else finish('reached');
@@ -96,11 +111,11 @@ function probeUdp(target: ProbeTarget): Promise<ProbeResult> {
     const six = isIPv6(target.address);
     const socket = createSocket(six ? 'udp6' : 'udp4');
     const finish = (result: ProbeResult) => {
-      clearTimeout(timer);
+      stopWaiting();
       socket.close();
       resolve(result);
     };
-    const timer = setTimeout(() => afterwards(() => finish('dropped')), target.timeoutMs);
+    const stopWaiting = afterSilence(target.timeoutMs, () => finish('dropped'));
     socket.once('message', () => finish('reached'));
     socket.once('error', (error: NodeJS.ErrnoException) =>
       finish(error.code === 'ECONNREFUSED' ? 'refused' : 'dropped'),

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { freePort } from '../free-port.ts';
 import { Program } from '../process.ts';
 import { attempt, ROOT } from '../run.ts';
 import { containerPorts } from '../types.ts';
@@ -45,7 +46,7 @@ describe('the program of a pod, in a container', () => {
 
   it('serves, probes and streams as asked; a port that it serves already is left as it is', async () => {
     const pod = await start(join(folder, 'deep/pod.sock'));
-    const port = 20_000 + (process.pid % 20_000);
+    const port = await freePort();
     const target = { address: '127.0.0.1', port, timeoutMs: 60_000 } as const;
     expect(await pod.probe({ ...target, protocol: 'tcp' })).toBe('refused');
     await pod.serve('somebody', [port], []);
