@@ -109,9 +109,9 @@ describe('HostNames', () => {
   it('looks only at patterns that end as the name does', () => {
     const names = new HostNames<number>();
     for (let key = 0; key < 20_000; key += 1) names.add(`*.n${key}.io`, key);
-    const began = performance.now();
+    const began = process.cpuUsage().user;
     for (let round = 0; round < 20_000; round += 1) names.has(`a.n${round}.io`);
     // To hold each against each takes minutes.
-    expect(performance.now() - began).toBeLessThan(5000);
+    expect((process.cpuUsage().user - began) / 1000).toBeLessThan(5000);
   });
 });
