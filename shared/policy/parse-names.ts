@@ -5,6 +5,7 @@ import { checkFields, isObject, type Problems, show, textOf } from './problems.t
 const LONGEST = 255;
 const NAME = /^[-a-zA-Z0-9_.]+$/;
 const PATTERN = /^[-a-zA-Z0-9_.*]+$/;
+const URL_LIKE = /^([a-z]+:\/\/)?([^/:*?#]+)(:\d+)?([/?#].*)?$/i;
 /** Of TLS: a host name, below a wildcard of one or more labels at most. */
 export const SERVER_NAME = /^(?:\*{1,2}\.)?[-a-zA-Z0-9_]+(?:\.[-a-zA-Z0-9_]+)*\.?$/;
 
@@ -32,6 +33,16 @@ export function parseName(json: unknown, path: string, problems: Problems): stri
   if (name)
     check(name, NAME, `${path}.matchName`, 'letters, digits, "-", "_" and "."; "*" stands in matchPattern', problems);
   if (pattern) check(pattern, PATTERN, `${path}.matchPattern`, 'letters, digits, "-", "_", "." and "*"', problems);
+  if (/^\d+(\.\d+){3}$/.test(name ?? ''))
+    problems.warn(
+      `${path}.matchName`,
+      `${show(name)} is an address, and DNS gives names addresses: use toCIDR ${name}/32`,
+    );
+  if (pattern?.slice(1).includes('**') === true)
+    problems.warn(
+      `${path}.matchPattern`,
+      '"**" stands for several labels at the front alone, as "**."; elsewhere it is "*"',
+    );
   const canonical = canonicalHostName(name || pattern || '');
   if (problems.count === before && canonical === '')
     problems.invalid(path, 'the root is no name of a host: write a name, or "*" for any');
@@ -40,5 +51,16 @@ export function parseName(json: unknown, path: string, problems: Problems): stri
 
 function check(text: string, allowed: RegExp, path: string, characters: string, problems: Problems): void {
   if (text.length > LONGEST) problems.invalid(path, `${text.length} characters are no name: at most ${LONGEST} are`);
-  else if (!allowed.test(text)) problems.invalid(path, `${show(text)} is no name: use ${characters}`);
+  else if (!allowed.test(text))
+    problems.invalid(path, `${show(text)} is no name: ${meant(text) ?? `use ${characters}`}`);
+}
+
+/** What somebody meant who wrote a URL, a port, or letters beyond ASCII; undefined: something else. */
+function meant(text: string): string | undefined {
+  const [, scheme = '', host = '', port = '', path = ''] = URL_LIKE.exec(text) ?? [];
+  if (!URL.canParse(`http://${host}`)) return undefined;
+  const ascii = new URL(`http://${host}`).hostname;
+  if (!NAME.test(ascii)) return undefined;
+  if (port !== '') return `write ${show(ascii)}, and the port under toPorts`;
+  return scheme + path !== '' || ascii !== host ? `write ${show(ascii)}` : undefined;
 }

@@ -108,3 +108,36 @@ it("A port name beside an ipBlock of egress is warned of: addresses have none. O
   expect(warned({ podSelector: {}, egress: [{ to: [{ podSelector: {} }], ports }] }, 'NetworkPolicy')).toEqual([]);
   expect(warned({ podSelector: {}, ingress: [{ from: blocks, ports }] }, 'NetworkPolicy')).toEqual([]);
 });
+
+describe('names of hosts', () => {
+  const names = (...toFQDNs: object[]) => {
+    const { problems } = parsePolicy(
+      { metadata: { name: 'p', namespace: 't1' }, spec: { ...web, egress: [{ toFQDNs }] } },
+      'CiliumNetworkPolicy',
+    );
+    return problems.map(
+      ({ code, path, message }) => `${code} ${path.replace('spec.egress[0].toFQDNs[0]', '')}: ${message}`,
+    );
+  };
+
+  it.each([
+    ['https://API.example.com/v1', 'write "api.example.com"'],
+    ['api.example.com:443', 'write "api.example.com", and the port under toPorts'],
+    ['https://api.example.com:443', 'write "api.example.com", and the port under toPorts'],
+    ['bücher.example', 'write "xn--bcher-kva.example"'],
+    ['a b', 'use letters, digits, "-", "_" and "."; "*" stands in matchPattern'],
+    ['*.example.com', 'use letters, digits, "-", "_" and "."; "*" stands in matchPattern'],
+  ])('are not %s, and the message says what to write', (matchName, fix) => {
+    expect(names({ matchName })).toEqual([`InvalidSpec .matchName: ${JSON.stringify(matchName)} is no name: ${fix}`]);
+  });
+
+  it('that are addresses, or have ** elsewhere than at the front, are warned of', () => {
+    expect(names({ matchName: '192.0.2.1' })).toEqual([
+      'Warning .matchName: "192.0.2.1" is an address, and DNS gives names addresses: use toCIDR 192.0.2.1/32',
+    ]);
+    expect(names({ matchPattern: 'a.**.example.com' })).toEqual([
+      'Warning .matchPattern: "**" stands for several labels at the front alone, as "**."; elsewhere it is "*"',
+    ]);
+    expect(names({ matchPattern: '**.example.com' })).toEqual([]);
+  });
+});
