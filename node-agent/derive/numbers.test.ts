@@ -67,4 +67,16 @@ describe('numbers of a node', () => {
     }
     expect([...next.eachListener()].length).toBeLessThan(1000);
   });
+
+  it('of names and listeners are not given again after a restart: a proxy may still have what they stood for', () => {
+    const numbers = create();
+    const [name, listener] = [numbers.names(['a.io']), numbers.listeners.ofNames(['a.io'])];
+    numbers.releaseNames(['a.io']);
+    const next = create();
+    next.adopt(decodeNumbers(JSON.parse(JSON.stringify(numbers.state()))));
+    next.sweepListeners(() => []);
+    const last = create();
+    last.adopt(decodeNumbers(JSON.parse(JSON.stringify(next.state()))));
+    expect([last.names(['b.io']), last.listeners.ofNames(['b.io'])]).toEqual([name + 1, listener + 1]);
+  });
 });

@@ -25,6 +25,8 @@ export interface NumbersState {
   readonly names?: Readonly<Record<string, number>>;
   /** The same: what a DNS proxy lets pass. */
   readonly listeners?: Readonly<Record<string, number>>;
+  /** The last numbers of names and listeners that were given out: a proxy that was away since may still have what they stood for. */
+  readonly given?: { readonly names: number; readonly listener: number };
   /** No datapath revision beyond this one was ever given out. */
   readonly revisions: number;
 }
@@ -61,6 +63,7 @@ export class LocalNumbers {
   /** The last one given out, and the last one that `state()` has reserved: counters, which nobody looks up. */
   #revision = 0;
   #reserved = 0;
+  readonly #given = { names: 0, listener: 0 };
   /** Listeners that were given out since those that nothing named were given back. */
   #listenersGiven = 0;
   /** Whether `state()` has changed since it was last saved. */
@@ -85,6 +88,11 @@ export class LocalNumbers {
     for (const [name, id] of Object.entries(state.nodes)) this.#adopt({ kind: 'node', name, id });
     for (const [names, id] of Object.entries(state.names ?? {})) this.#adopt({ kind: 'names', name: names, id });
     for (const [names, id] of Object.entries(state.listeners ?? {})) this.#adopt({ kind: 'listener', name: names, id });
+    for (const kind of ['names', 'listener'] as const) {
+      const last = state.given?.[kind] ?? 0;
+      if (last >= RANGES[kind].first && last <= RANGES[kind].last) this.#allocators[kind].adopt(last);
+      this.#given[kind] = last;
+    }
     this.#listenersGiven = SWEEP_AFTER;
     this.#revision = Math.max(this.#revision, state.revisions);
   }
@@ -238,6 +246,7 @@ export class LocalNumbers {
       nodes: numbers('node'),
       names: numbers('names'),
       listeners: numbers('listener'),
+      given: { ...this.#given },
       revisions: this.#reserved,
     };
   }
@@ -248,6 +257,7 @@ export class LocalNumbers {
     if (known !== undefined) return known.id;
     const id = this.#allocators[kind].allocate();
     if (kind === 'listener') this.#listenersGiven += 1;
+    if (kind === 'names' || kind === 'listener') this.#given[kind] = id;
     this.#numbers.set({ kind, name, id });
     this.dirty = true;
     return id;
@@ -308,6 +318,7 @@ export function decodeNumbers(json: unknown): NumbersState {
     nodes: later('nodes'),
     names: later('names'),
     listeners: later('listeners'),
+    given: { names: 0, listener: 0, ...later('given') },
     revisions,
   };
 }
