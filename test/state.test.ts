@@ -69,7 +69,6 @@ const EXCEPTIONS: Readonly<Record<string, Reason>> = {
   'node-agent/dns/proxy/udp.ts #senders': 'handles',
   'node-agent/dns/proxy/udp.ts #upstreams': 'handles',
   'node-agent/dns/proxy/udp.ts #waiting': 'in flight',
-  'node-agent/dns/telling.ts #told': 'in flight',
   'node-agent/kubernetes/connection.ts #timers': 'handles',
   'node-agent/kubernetes/source.ts #reflectors': 'handles',
   'node-agent/realised/policy-failures.ts LACKING': 'memo',

@@ -83,7 +83,7 @@ export class LabPod {
   readonly #process: ChildProcess;
   readonly #drops: () => bigint;
   #streamsTo: LabPod | undefined;
-  readonly #answers = new Map<number, (answer: unknown) => void>();
+  readonly #answers = new Map<number, { answer(value: unknown): void; fail(error: Error): void }>();
   #next = 1;
 
   constructor({ name, address, address6 = '', ifindex, interfaceName, namespace, drops }: LabPodOptions) {
@@ -98,13 +98,18 @@ export class LabPod {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
     this.#process.on('message', (message: { id: number; answer: unknown }) => {
-      this.#answers.get(message.id)?.(message.answer);
+      this.#answers.get(message.id)?.answer(message.answer);
       this.#answers.delete(message.id);
+    });
+    this.#process.on('exit', (code) => {
+      // Null: it was ended.
+      if (code !== null)
+        for (const pending of this.#answers.values()) pending.fail(new Error(`${name}'s process ended: ${code}`));
     });
   }
 
   ready(): Promise<unknown> {
-    return new Promise((resolve) => this.#answers.set(0, resolve));
+    return new Promise((answer, fail) => this.#answers.set(0, { answer, fail }));
   }
 
   /**
@@ -212,8 +217,8 @@ export class LabPod {
   #call(command: object): Promise<unknown> {
     const id = this.#next;
     this.#next += 1;
-    return new Promise((resolve) => {
-      this.#answers.set(id, resolve);
+    return new Promise((answer, fail) => {
+      this.#answers.set(id, { answer, fail });
       this.#process.send({ id, ...command });
     });
   }

@@ -65,9 +65,15 @@ function askUdp({ address, port, keep, connected, family }: Ask): Promise<Answer
     socket.removeAllListeners('error').removeAllListeners('message');
     socket.on('error', (error) => done({ error: codeOf(error) }));
     socket.once('message', (message, from) => {
-      const peer = connected === true ? socket.remoteAddress() : undefined;
-      const shown = peer === undefined ? {} : { peer: `${peer.address} ${peer.port}` };
-      done({ text: message.toString(), from: `${from.address} ${from.port}`, ...shown });
+      const answer = { text: message.toString(), from: `${from.address} ${from.port}` };
+      if (connected !== true) return done(answer);
+      try {
+        const peer = socket.remoteAddress();
+        done({ ...answer, peer: `${peer.address} ${peer.port}` });
+      } catch (error) {
+        // The kernel has closed it after the answer came.
+        done({ error: codeOf(error) });
+      }
     });
     const sent = (error: Error | null | undefined): void => {
       if (error) done({ error: codeOf(error) });

@@ -31,7 +31,7 @@ export type Command =
 /** A process in a network namespace (`path`) that serves and asks. */
 export class Peer {
   readonly #process: ChildProcess;
-  readonly #answers = new Map<number, (answer: Answer) => void>();
+  readonly #answers = new Map<number, { answer(value: Answer): void; fail(error: Error): void }>();
   #next = 1;
 
   constructor(path: string) {
@@ -41,13 +41,18 @@ export class Peer {
       { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] },
     );
     this.#process.on('message', ({ id, answer }: { id: number; answer: Answer }) => {
-      this.#answers.get(id)?.(answer);
+      this.#answers.get(id)?.answer(answer);
       this.#answers.delete(id);
+    });
+    this.#process.on('exit', (code) => {
+      // Null: it was ended.
+      if (code !== null)
+        for (const pending of this.#answers.values()) pending.fail(new Error(`a peer's process ended: ${code}`));
     });
   }
 
   ready(): Promise<Answer> {
-    return new Promise((resolve) => this.#answers.set(0, resolve));
+    return new Promise((answer, fail) => this.#answers.set(0, { answer, fail }));
   }
 
   get pid(): number {
@@ -71,8 +76,8 @@ export class Peer {
   #call(command: Command): Promise<Answer> {
     const id = this.#next;
     this.#next += 1;
-    return new Promise((resolve) => {
-      this.#answers.set(id, resolve);
+    return new Promise((answer, fail) => {
+      this.#answers.set(id, { answer, fail });
       this.#process.send({ id, command });
     });
   }
