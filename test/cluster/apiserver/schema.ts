@@ -2,9 +2,10 @@
  * Structural schemas (the OpenAPI v3 subset that CustomResourceDefinitions use): validation, pruning and defaulting.
  * Built-in kinds are described by the same type, with `$ref` resolved through the definitions given.
  */
-import { type CelRule, celCauses } from './cel.ts';
+import type { CelRule } from './cel.ts';
 import { type Cause, cause } from './errors.ts';
 import { canonical, copy, isObject, type Json, type JsonObject } from './json.ts';
+import { ruleCauses } from './schema-rules.ts';
 
 export interface Schema {
   $ref?: string;
@@ -53,7 +54,7 @@ export type Resolve = (schema: Schema) => Schema;
 
 export const EMBEDDED_FIELDS = ['apiVersion', 'kind', 'metadata'];
 
-const joinPath = (path: string, key: string): string => (path === '' ? key : `${path}.${key}`);
+export const joinPath = (path: string, key: string): string => (path === '' ? key : `${path}.${key}`);
 
 /** The schema of one property, whether declared or through additionalProperties; undefined when unknown. */
 export function childSchema(schema: Schema, key: string): Schema | undefined {
@@ -112,13 +113,13 @@ const FORMATS: Record<string, (value: string) => boolean> = {
 /** All violations of `schema` by `value`, in document order; empty means valid. */
 export function validate(schema: Schema, value: Json, path: string, resolve: Resolve): Cause[] {
   const out: Cause[] = [];
-  check(resolve(schema), value, path, resolve, out);
-  return out;
+  const resolved = resolve(schema);
+  check(resolved, value, path, resolve, out);
+  return [...out, ...ruleCauses(resolved, value, path, out)];
 }
 
 function check(schema: Schema, value: Json, path: string, resolve: Resolve, out: Cause[]): void {
   const where = path === '' ? '<nil>' : path;
-  const before = out.length;
   if (value === null) {
     if (schema.nullable === true || (schema.type === undefined && schema['x-kubernetes-int-or-string'] !== true))
       return;
@@ -148,9 +149,6 @@ function check(schema: Schema, value: Json, path: string, resolve: Resolve, out:
   else if (Array.isArray(value)) checkArray(schema, value, path, resolve, out);
   else if (isObject(value)) checkObject(schema, value, path, resolve, out);
   checkCombined(schema, value, path, resolve, out);
-  // Rules rely on what is checked before them.
-  const rules = schema['x-kubernetes-validations'];
-  if (rules !== undefined && out.length === before) out.push(...celCauses(rules, value, where));
 }
 
 function checkString(schema: Schema, value: string, where: string, out: Cause[]): void {
