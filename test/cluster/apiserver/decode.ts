@@ -3,7 +3,8 @@ import type { BuiltinSchemas } from './builtin-schema.ts';
 import { badRequest, cause, invalid, type StatusError } from './errors.ts';
 import { copy, isObject, type Json, type JsonObject, text } from './json.ts';
 import { apiVersionOf, type Resource } from './registry.ts';
-import { childSchema, EMBEDDED_FIELDS, isSchema, prune, type Resolve, type Schema, validate } from './schema.ts';
+import { childSchema, EMBEDDED_FIELDS, isSchema, prune, type Resolve, type Schema } from './schema.ts';
+import { validate } from './schema-rules.ts';
 
 export type FieldValidation = 'Strict' | 'Warn' | 'Ignore';
 

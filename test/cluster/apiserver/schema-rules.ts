@@ -2,7 +2,7 @@
 import { celCauses } from './cel.ts';
 import type { Cause } from './errors.ts';
 import { isObject, type Json } from './json.ts';
-import { childSchema, isSchema, joinPath, type Schema } from './schema.ts';
+import { childSchema, isSchema, joinPath, type Resolve, type Schema, violations } from './schema.ts';
 
 /** Where something has one of these, no rule is evaluated. */
 const BLOCKING = [
@@ -51,8 +51,11 @@ function evaluated(schema: Schema, value: Json, path: string): Cause[] {
   return [...own, ...below];
 }
 
-/** What the rules say of a value in which these faults were found. */
-export function ruleCauses(schema: Schema, value: Json, path: string, found: readonly Cause[]): Cause[] {
-  if (!hasRules(schema)) return [];
-  return found.some(({ reason }) => BLOCKING.includes(reason)) ? [NOT_CHECKED] : evaluated(schema, value, path);
+/** All violations of `schema` and of its rules by `value`; empty means valid. */
+export function validate(schema: Schema, value: Json, path: string, resolve: Resolve): Cause[] {
+  const found = violations(schema, value, path, resolve);
+  const resolved = resolve(schema);
+  if (!hasRules(resolved)) return found;
+  const isBlocked = found.some(({ reason }) => BLOCKING.includes(reason));
+  return [...found, ...(isBlocked ? [NOT_CHECKED] : evaluated(resolved, value, path))];
 }

@@ -5,7 +5,6 @@
 import type { CelRule } from './cel.ts';
 import { type Cause, cause } from './errors.ts';
 import { canonical, copy, isObject, type Json, type JsonObject } from './json.ts';
-import { ruleCauses } from './schema-rules.ts';
 
 export interface Schema {
   $ref?: string;
@@ -110,12 +109,11 @@ const FORMATS: Record<string, (value: string) => boolean> = {
   byte: (v) => /^[A-Za-z0-9+/\s]*={0,2}$/.test(v),
 };
 
-/** All violations of `schema` by `value`, in document order; empty means valid. */
-export function validate(schema: Schema, value: Json, path: string, resolve: Resolve): Cause[] {
+/** All violations of `schema` by `value`, but for its rules (schema-rules.ts), in document order; empty means valid. */
+export function violations(schema: Schema, value: Json, path: string, resolve: Resolve): Cause[] {
   const out: Cause[] = [];
-  const resolved = resolve(schema);
-  check(resolved, value, path, resolve, out);
-  return [...out, ...ruleCauses(resolved, value, path, out)];
+  check(resolve(schema), value, path, resolve, out);
+  return out;
 }
 
 function check(schema: Schema, value: Json, path: string, resolve: Resolve, out: Cause[]): void {
@@ -275,14 +273,14 @@ function checkCombined(schema: Schema, value: Json, path: string, resolve: Resol
   const where = path === '' ? '<nil>' : path;
   for (const part of schema.allOf ?? []) check(resolve(part), value, path, resolve, out);
   if (schema.anyOf !== undefined) {
-    const results = schema.anyOf.map((part) => validate(part, value, path, resolve));
+    const results = schema.anyOf.map((part) => violations(part, value, path, resolve));
     if (!results.some((causes) => causes.length === 0)) {
       out.push(cause.invalid(where, shown(value), `${where} in body must validate at least one schema (anyOf)`));
       out.push(...best(results));
     }
   }
   if (schema.oneOf !== undefined) {
-    const results = schema.oneOf.map((part) => validate(part, value, path, resolve));
+    const results = schema.oneOf.map((part) => violations(part, value, path, resolve));
     const valid = results.filter((causes) => causes.length === 0).length;
     if (valid !== 1) {
       const found = valid === 0 ? 'Found none valid' : `Found ${valid} valid alternatives`;
@@ -292,7 +290,7 @@ function checkCombined(schema: Schema, value: Json, path: string, resolve: Resol
       if (valid === 0) out.push(...best(results));
     }
   }
-  if (schema.not !== undefined && validate(schema.not, value, path, resolve).length === 0) {
+  if (schema.not !== undefined && violations(schema.not, value, path, resolve).length === 0) {
     out.push(cause.invalid(where, shown(value), `${where} in body must not validate the schema (not)`));
   }
 }
