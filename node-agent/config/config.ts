@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
-import { addFlags, checkFlags, clusterName, type Flagged, flag, path } from '@weir/process/flags';
-import { Argument, Command, CommanderError, InvalidArgumentError } from 'commander';
+import { checkFlags, clusterName, type Flagged, flag, parseArguments, path } from '@weir/process/flags';
+import { Argument, Command, InvalidArgumentError } from 'commander';
 import { ConfigError } from './errors.ts';
 import { VERSION } from './version.ts';
 
@@ -66,8 +66,6 @@ export function parseConfig<Config extends BaseConfig = BaseConfig>(
   args: readonly string[],
   parts: readonly Flagged[],
 ): Parsed<Config> {
-  let printed = '';
-  let complaint = '';
   const command = new Command('weir-agent')
     .description('Weir node agent: enforces CiliumNetworkPolicies on the pods of this node')
     .version(VERSION)
@@ -78,24 +76,12 @@ export function parseConfig<Config extends BaseConfig = BaseConfig>(
       )
         .choices(COMMANDS)
         .default('run'),
-    )
-    .exitOverride()
-    .configureOutput({
-      writeOut: (text) => {
-        printed += text;
-      },
-      writeErr: (text) => {
-        complaint += text;
-      },
-    })
-    .allowExcessArguments(false);
-  try {
-    addFlags(command, [BASE_FLAGS, ...parts.map(({ flags = {} }) => flags)], VARIABLES);
-    command.parse([...args], { from: 'user' });
-  } catch (error) {
-    if (!(error instanceof CommanderError)) throw error;
-    if (error.exitCode === 0) return { printed };
-    throw new ConfigError(`${(complaint || error.message).trim().replace(/^error: /, '')} (--help lists the flags)`);
+    );
+  const flags = [BASE_FLAGS, ...parts.map((part) => part.flags ?? {})];
+  const unread = parseArguments(command, args, flags, VARIABLES);
+  if (unread !== undefined) {
+    if ('printed' in unread) return unread;
+    throw new ConfigError(unread.complaint);
   }
   const config = command.opts<Config>();
   const [wanted = 'run'] = command.processedArgs as [AgentCommand | undefined];

@@ -126,7 +126,7 @@ export class LocalNumbers {
   /** Something in the kernel decides by the number, and nobody knows what it stands for: no name gets it, until all others were given. */
   reserve(id: number): void {
     const number = nodeNumber(id);
-    for (const kind of ['cidr', 'labels', 'node', 'names', 'listener'] as const) {
+    for (const kind of ['cidr', 'labels', 'node', 'names'] as const) {
       const { first, last } = RANGES[kind];
       if (number >= first && number <= last) this.#allocators[kind].adopt(number);
     }

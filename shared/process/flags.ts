@@ -1,6 +1,6 @@
 /** Flags of a program made of parts: each part declares its own, and the type of the configuration follows from them. */
 import { isAbsolute } from 'node:path';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 
 /** A flag, and the type of its value. */
 export class Flag<Value> extends Option {
@@ -119,4 +119,36 @@ export function hostPort(text: string): HostPort {
   if (match === null || port > 65535)
     throw new InvalidArgumentError('It must be HOST:PORT, such as 127.0.0.1:9879 or [::1]:9879.');
   return { host: match[1] ?? (match[2] || undefined), port };
+}
+
+/**
+ * Reads arguments into a command with these flags, which prints nothing and ends no process. `variables`: as of `addFlags`.
+ * @returns undefined: they are read. `printed`: they ask for help or the version. `complaint`: what is wrong, in a sentence
+ */
+export function parseArguments(
+  command: Command,
+  args: readonly string[],
+  flags: readonly Flags[],
+  variables?: string,
+): { readonly printed: string } | { readonly complaint: string } | undefined {
+  let printed = '';
+  let complaint = '';
+  command.exitOverride().configureOutput({
+    writeOut: (text) => {
+      printed += text;
+    },
+    writeErr: (text) => {
+      complaint += text;
+    },
+  });
+  try {
+    addFlags(command, flags, variables);
+    command.allowExcessArguments(false).parse([...args], { from: 'user' });
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode === 0) return { printed };
+    const said = (complaint || error.message).trim().replace(/^error: /, '');
+    return { complaint: `${said} (--help lists the flags)` };
+  }
 }

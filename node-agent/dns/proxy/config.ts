@@ -1,6 +1,6 @@
 import { readAddress, Unreadable } from '@weir/net';
-import { addFlags, flag, path } from '@weir/process/flags';
-import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { flag, parseArguments, path } from '@weir/process/flags';
+import { Command, InvalidArgumentError } from 'commander';
 
 export interface ProxyConfig {
   readonly port: number;
@@ -99,31 +99,13 @@ export class ProxyConfigError extends Error {
 export function parseProxyConfig(
   args: readonly string[],
 ): { readonly config: ProxyConfig } | { readonly printed: string } {
-  let printed = '';
-  let complaint = '';
-  const command = new Command('weir-dns-proxy')
-    .description(
-      "Weir DNS proxy: answers questions of pods by their policies' names, and lets pods reach the addresses",
-    )
-    .exitOverride()
-    .configureOutput({
-      writeOut: (text) => {
-        printed += text;
-      },
-      writeErr: (text) => {
-        complaint += text;
-      },
-    })
-    .allowExcessArguments(false);
-  try {
-    addFlags(command, [PROXY_FLAGS], PROXY_VARIABLES);
-    command.parse([...args], { from: 'user' });
-  } catch (error) {
-    if (!(error instanceof CommanderError)) throw error;
-    if (error.exitCode === 0) return { printed };
-    throw new ProxyConfigError(
-      `${(complaint || error.message).trim().replace(/^error: /, '')} (--help lists the flags)`,
-    );
+  const command = new Command('weir-dns-proxy').description(
+    "Weir DNS proxy: answers questions of pods by their policies' names, and lets pods reach the addresses",
+  );
+  const unread = parseArguments(command, args, [PROXY_FLAGS], PROXY_VARIABLES);
+  if (unread !== undefined) {
+    if ('printed' in unread) return unread;
+    throw new ProxyConfigError(unread.complaint);
   }
   return { config: command.opts<ProxyConfig>() };
 }
